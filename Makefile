@@ -1,0 +1,54 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+NEOVIM := $(CURDIR)/.cache/neovim
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test slow e2e lint types fix bench ci
+
+help: ## show these targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv and install Midspan with its test tools (minutes once, then instant)
+
+demo: $(STAMP) ## fill a gap of a real file through the language server; prints latency and steps
+	@$(BIN)/midspan demo
+
+test: $(STAMP) ## run the ordinary tests (about 2 minutes on 2 cores)
+	$(BIN)/pytest -m "not slow and not e2e"
+
+slow: $(STAMP) ## run the slow tests
+	$(BIN)/pytest -m "slow and not e2e"
+
+e2e: $(STAMP) ## drive a real Neovim 0.12 (fetched into .cache, the system stays as it is; needs tmux)
+	@command -v tmux >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends tmux; } \
+		|| { echo "The editor tests need tmux. Install it (Debian: sudo apt install tmux) and run 'make e2e' again." >&2; exit 1; }
+	@[ -n "$$MIDSPAN_NVIM" ] || PATH="$(CURDIR)/$(BIN):$$PATH" bash tests/neovim/install.sh "$(NEOVIM)"
+	MIDSPAN_NVIM="$${MIDSPAN_NVIM:-$(NEOVIM)/bin/nvim}" $(BIN)/pytest -m e2e
+
+lint: $(STAMP) ## check rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## check types (mypy strict)
+	$(BIN)/mypy
+
+fix: $(STAMP) ## apply formatting and safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure latency and throughput of this machine
+	@$(BIN)/midspan bench
+
+ci: lint types test slow e2e ## run everything that CI runs
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Midspan needs Python 3.11 or newer. Install it (Debian: sudo apt install python3) or name one: make PYTHON=python3.12 setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot create virtual environments. Install the package for it (Debian: sudo apt install python3-venv) and run make again." >&2; exit 1; }
+	@test -x $(BIN)/pip || { echo "Creating .venv; downloads take a few minutes, once."; $(PYTHON) -m venv .venv; }
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,157 @@
+"""The denoising loop: decoder pass, logits of the gap slots, an order's decision, self-conditioning, stop.
+
+Only gap slots pass the output head, are counted by acceptance and stop rules, and get a soft embedding; a pinned slot
+is written again before every pass and conditions on its own token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from midspan_engine.canvas import Canvas
+from midspan_engine.config import GenerationConfig, InfillConfig
+from midspan_engine.entropy_order import EntropyOrder
+from midspan_engine.errors import Cancelled
+from midspan_engine.healing import GapRules
+from midspan_engine.kv import KVCache
+from midspan_engine.left_to_right import LeftToRight
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.noise import draw_noise
+
+
+class Order(Protocol):
+    """Decides which gap slots a step accepts; all arrays are [B, G]."""
+
+    slots_BG: torch.Tensor
+    known_BG: torch.Tensor
+    draft_BG: torch.Tensor
+    confidence_BG: torch.Tensor
+    entropy_BG: torch.Tensor
+
+    @property
+    def is_done(self) -> bool:
+        """Tells whether no further step is needed."""
+        ...
+
+    def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
+        """Returns logits with forbidden tokens at -inf, divided by the temperature."""
+        ...
+
+    def advance(self, z_BGV: torch.Tensor) -> None:
+        """Takes one step's constrained logits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One canvas to denoise."""
+
+    canvas: Canvas
+    required: tuple[bytes, ...]
+    """What each gap's text must begin with (token healing)."""
+    single_line: bool = True
+    n_rows: int = 1
+    """Alternatives, denoised side by side."""
+    max_steps: int = 48
+    deadline: float = float("inf")
+    """`time.perf_counter()` seconds after which no further step begins."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of a canvas; arrays are [B, G], the gap slots of all gaps."""
+
+    draft_BG: torch.Tensor
+    known_BG: torch.Tensor
+    confidence_BG: torch.Tensor
+    n_steps: int
+    is_complete: bool
+    """False when the deadline or the step limit came first."""
+
+
+OnStep = Callable[[int, Order], None]
+
+
+@torch.inference_mode()
+def denoise(
+    model: DiffusionGemma,
+    cache: KVCache,
+    task: Task,
+    rules: GapRules,
+    infill: InfillConfig,
+    generation: GenerationConfig,
+    is_cancelled: Callable[[], bool],
+    on_step: OnStep | None = None,
+) -> Settled:
+    """Denoises the gaps of a canvas; the same seed gives the same answer.
+
+    The cancel flag and the deadline are read before every step, and at least one step is taken. Raises Cancelled.
+    """
+    device = model.embed_tokens.weight.device
+    generator = torch.Generator(device).manual_seed(task.seed)
+    gap_slots = torch.tensor(task.canvas.gap_slots, device=device)
+    canvas_BC = torch.tensor([task.canvas.ids] * task.n_rows, device=device)
+    known_BC = torch.ones_like(canvas_BC, dtype=torch.bool)
+    order = _order(task, rules, infill, generation, model.config.vocab_size, generator, device)
+    soft_BGH: torch.Tensor | None = None
+    n_steps = 0
+    while n_steps < task.max_steps and not order.is_done:
+        if is_cancelled():
+            raise Cancelled("the request was withdrawn")
+        if n_steps and time.perf_counter() > task.deadline:
+            break
+        canvas_BC[:, gap_slots] = order.slots_BG
+        known_BC[:, gap_slots] = order.known_BG
+        soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, soft_BGH)
+        hidden_BGH = model.decode(canvas_BC, cache, soft_BCH)[:, gap_slots]
+        z_BGV = order.constrain(model.logits(hidden_BGH))
+        order.advance(z_BGV)
+        n_steps += 1
+        if on_step is not None:
+            on_step(n_steps, order)
+        if not order.is_done:
+            soft_BGH = model.soften(z_BGV)
+    return Settled(order.draft_BG, order.known_BG, order.confidence_BG, n_steps, order.is_done)
+
+
+def condition(
+    model: DiffusionGemma,
+    canvas_BC: torch.Tensor,
+    known_BC: torch.Tensor,
+    gap_slots: torch.Tensor,
+    soft_BGH: torch.Tensor | None,
+) -> torch.Tensor | None:
+    """Returns the soft embeddings [B, C, H]: a known slot its own token's, a gap slot the last step's, else zero.
+
+    None on a canvas without pins before the second step, as in the reference.
+    """
+    if soft_BGH is None and not known_BC.any():
+        return None
+    soft_BCH = model.embed(canvas_BC)
+    guessed_BGH = torch.zeros_like(soft_BCH[:, gap_slots]) if soft_BGH is None else soft_BGH
+    soft_BCH[:, gap_slots] = torch.where(known_BC[:, gap_slots, None], soft_BCH[:, gap_slots], guessed_BGH)
+    return soft_BCH
+
+
+def _order(
+    task: Task,
+    rules: GapRules,
+    infill: InfillConfig,
+    generation: GenerationConfig,
+    vocab_size: int,
+    generator: torch.Generator,
+    device: torch.device,
+) -> Order:
+    shape = (task.n_rows, len(task.canvas.gap_slots))
+    noise_BG = draw_noise(infill, shape, vocab_size, generator, device)
+    if infill.order == "left_to_right":
+        return LeftToRight(task.canvas, noise_BG, task.required, task.single_line, rules, infill)
+    return EntropyOrder(
+        task.canvas, noise_BG, task.required, task.single_line, rules, infill, generation, generator
+    )

@@ -1,0 +1,103 @@
+"""The place where clients meet the engine host: a private folder, a lock and a listening socket.
+
+The lock decides which of several hosts started at once may live; it is held for the life of the process, so that a
+socket found beside a free lock belongs to a dead host and may be removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from pathlib import Path
+
+from midspan_engine.errors import EngineError, InputError
+
+
+class Endpoint:
+    """Holds the lock and the socket of one engine host until `close`."""
+
+    def __init__(self, path: Path, lock_fd: int, listener: socket.socket) -> None:
+        self.path = path
+        self.listener = listener
+        self._lock_fd = lock_fd
+        self._inode = path.stat().st_ino
+
+    @classmethod
+    def claim(cls, path: Path) -> Endpoint | None:
+        """Takes the lock and binds the socket at `path`; None when another host holds the lock.
+
+        Raises InputError for a folder that other users can reach or a path that is no place for a socket.
+        """
+        require_private_folder(path.parent)
+        lock_fd = _take_lock(path.with_suffix(".lock"))
+        if lock_fd is None:
+            return None
+        try:
+            return cls(path, lock_fd, _bind(path))
+        except BaseException:
+            os.close(lock_fd)
+            raise
+
+    def is_intact(self) -> bool:
+        """Tells whether clients still find this socket, which cleaners of temporary folders may have removed."""
+        try:
+            return self.path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Removes the socket. The lock stays with the process until `release` or its end."""
+        if self.is_intact():
+            self.path.unlink(missing_ok=True)
+        self.listener.close()
+
+    def release(self) -> None:
+        """Lets go of the lock; the lock file stays, because removing it would let two hosts hold a lock each."""
+        os.close(self._lock_fd)
+
+
+def require_private_folder(folder: Path) -> None:
+    """Creates `folder` for this user alone, or checks that it is so. Raises InputError when it is not."""
+    try:
+        for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise InputError(f"the socket's folder {folder} cannot be used ({error.strerror}); choose another") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise InputError(f"{folder} is not a folder; choose another place for the engine's socket")
+    if found.st_uid != os.getuid():
+        raise InputError(f"the folder {folder} belongs to another user; choose one of your own for the engine's socket")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise InputError(f"the folder {folder} is open to other users; run `chmod 700 {folder}` or choose another")
+
+
+def _take_lock(path: Path) -> int | None:
+    try:
+        lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InputError(f"the lock file {path} cannot be opened ({error.strerror}); remove it") from error
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock_fd)
+        return None
+    except OSError as error:
+        os.close(lock_fd)
+        raise EngineError(f"{path} cannot be locked ({error.strerror}); choose a folder on a local disk") from error
+    return lock_fd
+
+
+def _bind(path: Path) -> socket.socket:
+    """Binds a socket that only this user may open; it refuses connections until somebody listens on it."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        path.chmod(0o600)
+    except OSError as error:
+        listener.close()
+        raise InputError(f"no socket can be made at {path} ({error.strerror or error}); choose another path") from error
+    return listener

@@ -1,0 +1,203 @@
+"""The engine: a loaded checkpoint that answers `Fill` requests, one at a time, from one thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import torch
+
+from midspan_engine.canvas import Canvas
+from midspan_engine.config import (
+    GenerationConfig,
+    InfillConfig,
+    load_generation_config,
+    load_infill_config,
+    load_model_config,
+)
+from midspan_engine.denoise import Order, Settled, Task, denoise
+from midspan_engine.errors import CheckpointError
+from midspan_engine.healing import GapRules
+from midspan_engine.kv import KVCache
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.prefix_cache import PrefixCache
+from midspan_engine.prompt import Prompt, build_prompt
+from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
+from midspan_engine.tokens import Tokens
+from midspan_engine.weights import load_weights
+
+
+class Engine:
+    """Owns the model and the caches of the documents."""
+
+    def __init__(
+        self, model: DiffusionGemma, tokens: Tokens, infill: InfillConfig, generation: GenerationConfig
+    ) -> None:
+        self.model, self.tokens, self.infill, self.generation = model, tokens, infill, generation
+        self._rules = GapRules(tokens, infill.blank_token_id)
+        self._prefixes = PrefixCache(model)
+
+    @classmethod
+    def load(cls, checkpoint: Path) -> Engine:
+        """Reads a checkpoint folder. Raises CheckpointError when it cannot be used."""
+        config = load_model_config(checkpoint)
+        infill = load_infill_config(checkpoint)
+        tokens = Tokens.load(checkpoint / "tokenizer.json")
+        if tokens.n_ids > config.vocab_size:
+            raise CheckpointError(
+                f"{checkpoint / 'tokenizer.json'} has {tokens.n_ids} ids, the model only {config.vocab_size}: "
+                "they do not belong together"
+            )
+        # fp32 on a CPU: eager bf16 is slower there, and the small checkpoint takes 30 MB
+        model = load_weights(checkpoint, config, torch.float32).eval().requires_grad_(False)
+        return cls(model, tokens, infill, load_generation_config(checkpoint))
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of weights."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The LSP language ids that the checkpoint knows; empty for all."""
+        return self.infill.languages or ()
+
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return str(self.model.embed_tokens.weight.device)
+
+    @property
+    def n_documents(self) -> int:
+        """The number of documents with cached keys and values."""
+        return len(self._prefixes)
+
+    def forget(self, document: str) -> None:
+        """Drops what is kept for a document."""
+        self._prefixes.forget(document)
+
+    def fill(
+        self,
+        request: Fill,
+        *,
+        received: float,
+        is_cancelled: Callable[[], bool],
+        on_draft: Callable[[Draft], None] | None = None,
+    ) -> Filled:
+        """Fills the gaps of a request.
+
+        `received` is `time.perf_counter()` at receipt; the deadline counts from it. Raises InputError for a request
+        that cannot be laid out, Cancelled when the flag is seen between two steps.
+        """
+        if self.languages and request.language not in self.languages:
+            known = ", ".join(self.languages)
+            return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {request.language or 'this language'}")
+        n_gap = max(1, min(request.max_tokens, self.infill.gap_tokens))
+        prompt = build_prompt(
+            request.parts, self.tokens, self.infill, n_gap=n_gap, n_slots=self.model.config.canvas_length
+        )
+        started = time.perf_counter()
+        cache, n_encoded = self._prefixes.encode(request.document, prompt.context)
+        encoded = time.perf_counter()
+        settled = self._denoise(request, prompt, cache, received, is_cancelled, on_draft)
+        ended = time.perf_counter()
+        candidates = self._candidates(prompt, settled)
+        stats = Stats(
+            ms=(ended - received) * 1e3,
+            steps=settled.n_steps,
+            decoder_ms=(ended - encoded) * 1e3,
+            encoder_ms=(encoded - started) * 1e3,
+            n_prompt=len(prompt.context),
+            n_encoded=n_encoded,
+            n_canvas=len(prompt.canvas.ids),
+        )
+        shown = tuple(c for c in candidates if c.confidence >= request.min_confidence)
+        return Filled(id=request.id, candidates=shown, silence=_silence(candidates, shown, request), stats=stats)
+
+    def _denoise(
+        self,
+        request: Fill,
+        prompt: Prompt,
+        cache: KVCache,
+        received: float,
+        is_cancelled: Callable[[], bool],
+        on_draft: Callable[[Draft], None] | None,
+    ) -> Settled:
+        deadline = math.inf if request.deadline_ms is None else received + request.deadline_ms / 1e3
+        task = Task(
+            canvas=prompt.canvas,
+            required=prompt.required,
+            single_line=request.single_line,
+            n_rows=max(1, request.n_candidates),
+            max_steps=max(1, request.max_steps),
+            deadline=deadline,
+            seed=request.seed,
+        )
+        generation = msgspec.structs.replace(
+            self.generation, max_denoising_steps=min(self.generation.max_denoising_steps, task.max_steps)
+        )
+        on_step = None
+        if on_draft is not None:
+            send = on_draft
+
+            def on_step(step: int, order: Order) -> None:
+                send(Draft(id=request.id, step=step, slots=self._slots(prompt.canvas, order)))
+
+        return denoise(self.model, cache, task, self._rules, self.infill, generation, is_cancelled, on_step)
+
+    def _slots(self, canvas: Canvas, order: Order) -> tuple[Slot, ...]:
+        gap = {slot: index for index, slot in enumerate(canvas.gap_slots)}
+        slots = []
+        for slot, token in enumerate(canvas.ids):
+            index = gap.get(slot)
+            if index is None:
+                slots.append(Slot(self.tokens.decode([token]), True, True, 0.0))
+            else:
+                text = self.tokens.decode([int(order.draft_BG[0, index])])
+                slots.append(Slot(text, False, bool(order.known_BG[0, index]), float(order.entropy_BG[0, index])))
+        return tuple(slots)
+
+    def _candidates(self, prompt: Prompt, settled: Settled) -> list[Candidate]:
+        """Contracts the blanks, takes the healed text off, drops duplicates and broken text; best first."""
+        found: dict[tuple[str, ...], Candidate] = {}
+        for draft_G, known_G, confidence_G in zip(
+            settled.draft_BG.tolist(), settled.known_BG.tolist(), settled.confidence_BG.tolist(), strict=True
+        ):
+            if not settled.is_complete:
+                draft_G = [token if is_known else -1 for token, is_known in zip(draft_G, known_G, strict=True)]
+            gaps = self._texts(prompt, draft_G)
+            if gaps is None:
+                continue
+            confidence = math.prod(c for c, is_known in zip(confidence_G, known_G, strict=True) if is_known)
+            candidate = Candidate(gaps=gaps, confidence=confidence, complete=settled.is_complete)
+            if gaps not in found or found[gaps].confidence < confidence:
+                found[gaps] = candidate
+        return sorted(found.values(), key=lambda candidate: -candidate.confidence)
+
+    def _texts(self, prompt: Prompt, draft_G: list[int]) -> tuple[str, ...] | None:
+        texts, start = [], 0
+        for gap, required in zip(prompt.canvas.gaps, prompt.required, strict=True):
+            slots = draft_G[start : start + len(gap)]
+            start += len(gap)
+            if -1 in slots:
+                slots = slots[: slots.index(-1)]
+            spelled = b"".join(self.tokens.spellings[token] for token in slots)
+            if not spelled.startswith(required):
+                return None
+            try:
+                texts.append(spelled[len(required) :].decode())
+            except UnicodeDecodeError:
+                return None
+        return tuple(texts)
+
+
+def _silence(candidates: list[Candidate], shown: tuple[Candidate, ...], request: Fill) -> str | None:
+    if shown:
+        return None
+    if candidates:
+        best = candidates[0].confidence
+        return f"not confident enough: {best:.2f}, asked for {request.min_confidence:.2f}"
+    return "the model found no text that fits"

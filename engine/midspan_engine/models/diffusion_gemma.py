@@ -1,0 +1,346 @@
+"""DiffusionGemma in plain PyTorch: one set of weights, run as a causal encoder and as a bidirectional canvas decoder.
+
+Notable choices
+- Encoder passes append to a `KVCache`; decoder passes only read it, and the canvas' own keys are temporary.
+- Encoder and decoder differ in mask, input (the decoder's is self-conditioned) and per-layer scalar; nothing else.
+- Parameters are named as in the checkpoint below `model.decoder.`; `checkpoint_name` maps the one exception.
+- Attention has scale 1.0 (queries and keys are normalised per head) and no bias; logits are soft-capped in fp32.
+
+Source: the DiffusionGemma checkpoint's config keys and the transformers implementation, whose logits the parity tests
+compare with. Shape suffixes: B rows, L tokens of a pass, C canvas slots, H hidden, N heads, G kv heads, D head dim,
+V vocabulary, T tokens of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from midspan_kernels.experts import routed_experts
+from midspan_kernels.norm import rms_norm
+from midspan_kernels.rotary import rotary_angles, rotary_frequencies, rotate
+from torch import nn
+
+from midspan_engine.config import LayerConfig, ModelConfig
+from midspan_engine.kv import KVCache
+
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values, each [B, L, G, D]."""
+Angles = tuple[torch.Tensor, ...]
+"""Cos and sin of the rotary embedding, each [B or 1, L, 1, D]."""
+
+
+def checkpoint_name(name: str) -> str:
+    """Returns the checkpoint's name of a parameter of `DiffusionGemma`."""
+    stem, _, index = name.rpartition(".")
+    if stem == "encoder_layer_scalars":
+        return f"model.encoder.language_model.layers.{index}.layer_scalar"
+    return f"model.decoder.{name}"
+
+
+class Norm(nn.Module):
+    """RMS norm with a plain weight."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalises the last dimension."""
+        return rms_norm(x, self.weight, self.eps)
+
+
+class GatedMLP(nn.Module):
+    """down(gelu_tanh(gate(x)) * up(x)), without biases."""
+
+    def __init__(self, hidden: int, width: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, width, bias=False)
+        self.up_proj = nn.Linear(hidden, width, bias=False)
+        self.down_proj = nn.Linear(width, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps [..., H] to [..., H]."""
+        out: torch.Tensor = self.down_proj(F.gelu(self.gate_proj(x), approximate="tanh") * self.up_proj(x))
+        return out
+
+
+class SelfConditioning(GatedMLP):
+    """Mixes the soft embedding of the previous step into the canvas' embeddings."""
+
+    def __init__(self, hidden: int, width: int, eps: float) -> None:
+        super().__init__(hidden, width)
+        self.pre_norm = Norm(hidden, eps)
+        self.eps = eps
+
+    def mix(self, x_BCH: torch.Tensor, soft_BCH: torch.Tensor | None) -> torch.Tensor:
+        """Returns the decoder's input; the weightless norm applies without a soft embedding too."""
+        if soft_BCH is not None:
+            x_BCH = x_BCH + self(self.pre_norm(soft_BCH))
+        return rms_norm(x_BCH, None, self.eps)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with normalised queries, keys and values; full layers reuse the keys as values."""
+
+    def __init__(self, hidden: int, n_heads: int, layer: LayerConfig, eps: float) -> None:
+        super().__init__()
+        self.head_dim, self.eps = layer.head_dim, eps
+        self.q_proj = nn.Linear(hidden, n_heads * layer.head_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, layer.n_kv_heads * layer.head_dim, bias=False)
+        if layer.is_sliding:
+            self.v_proj = nn.Linear(hidden, layer.n_kv_heads * layer.head_dim, bias=False)
+        self.o_proj = nn.Linear(n_heads * layer.head_dim, hidden, bias=False)
+        self.q_norm = Norm(layer.head_dim, eps)
+        self.k_norm = Norm(layer.head_dim, eps)
+        self.is_sliding = layer.is_sliding
+
+    def project(self, x_BLH: torch.Tensor, angles: Angles) -> tuple[torch.Tensor, KeysValues]:
+        """Returns queries [B, L, N, D] and keys and values [B, L, G, D], normalised and turned."""
+        heads = (*x_BLH.shape[:2], -1, self.head_dim)
+        q = self.q_proj(x_BLH).view(heads)
+        k = self.k_proj(x_BLH).view(heads)
+        v = self.v_proj(x_BLH).view(heads) if self.is_sliding else k
+        return rotate(self.q_norm(q), *angles), (rotate(self.k_norm(k), *angles), rms_norm(v, None, self.eps))
+
+    def attend(self, q: torch.Tensor, seen: KeysValues, mask: torch.Tensor | None, is_causal: bool) -> torch.Tensor:
+        """Returns [B, L, H] for queries over all given keys; `mask` is true where a key is visible."""
+        k, v = seen
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=is_causal,
+            scale=1.0,
+            enable_gqa=q.shape[2] != k.shape[2],
+        )
+        projected: torch.Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return projected
+
+
+class Router(nn.Module):
+    """Chooses the experts of each token from the raw residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.proj = nn.Linear(config.hidden_size, config.n_experts, bias=False)
+        self.scale = nn.Parameter(torch.ones(config.hidden_size))
+        self.per_expert_scale = nn.Parameter(torch.ones(config.n_experts))
+        self.top_k, self.eps = config.top_k_experts, config.rms_norm_eps
+
+    def forward(self, x_TH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns expert indices and fp32 weights, each [T, K].
+
+        Softmax over all experts, top k renormalised to sum 1, and only then the per-expert scale.
+        """
+        z = rms_norm(x_TH, None, self.eps) * self.scale * x_TH.shape[-1] ** -0.5
+        p = self.proj(z).softmax(-1, dtype=torch.float32)
+        weight_TK, index_TK = p.topk(self.top_k, dim=-1)
+        weight_TK = weight_TK / weight_TK.sum(-1, keepdim=True)
+        return index_TK, weight_TK * self.per_expert_scale[index_TK]
+
+
+class Experts(nn.Module):
+    """The experts' fused weights."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        n, h, i = config.n_experts, config.hidden_size, config.moe_intermediate_size
+        self.gate_up_proj = nn.Parameter(torch.empty(n, 2 * i, h))
+        self.down_proj = nn.Parameter(torch.empty(n, h, i))
+
+    def forward(self, x_TH: torch.Tensor, index_TK: torch.Tensor, weight_TK: torch.Tensor) -> torch.Tensor:
+        """Returns the weighted sum of the chosen experts, [T, H]."""
+        return routed_experts(x_TH, self.gate_up_proj, self.down_proj, index_TK, weight_TK).to(x_TH.dtype)
+
+
+class Layer(nn.Module):
+    """Attention, then a dense MLP beside a mixture of experts, each between two norms."""
+
+    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+        super().__init__()
+        h, eps = config.hidden_size, config.rms_norm_eps
+        self.self_attn = Attention(h, config.n_heads, layer, eps)
+        self.mlp = GatedMLP(h, config.intermediate_size)
+        self.router = Router(config)
+        self.experts = Experts(config)
+        self.input_layernorm = Norm(h, eps)
+        self.post_attention_layernorm = Norm(h, eps)
+        self.pre_feedforward_layernorm = Norm(h, eps)
+        self.post_feedforward_layernorm = Norm(h, eps)
+        self.post_feedforward_layernorm_1 = Norm(h, eps)
+        self.pre_feedforward_layernorm_2 = Norm(h, eps)
+        self.post_feedforward_layernorm_2 = Norm(h, eps)
+        self.layer_scalar = nn.Parameter(torch.ones(1))
+        self.is_sliding = layer.is_sliding
+
+    def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns the residual branch behind attention, [B, L, H]."""
+        flat = x.flatten(0, 1)
+        dense = self.post_feedforward_layernorm_1(self.mlp(self.pre_feedforward_layernorm(x)))
+        routed = self.experts(self.pre_feedforward_layernorm_2(flat), *self.router(flat)).view_as(x)
+        out: torch.Tensor = self.post_feedforward_layernorm(dense + self.post_feedforward_layernorm_2(routed))
+        return out
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        angles: Angles,
+        past: KeysValues | None,
+        mask: torch.Tensor | None,
+        is_causal: bool,
+        scalar: torch.Tensor,
+    ) -> tuple[torch.Tensor, KeysValues]:
+        """Runs the layer over [B, L, H]; keys of `past` come before the pass' own. Returns the latter beside x."""
+        q, own = self.self_attn.project(self.input_layernorm(x), angles)
+        seen = own if past is None else _concatenate(past, own)
+        x = x + self.post_attention_layernorm(self.self_attn.attend(q, seen, mask, is_causal))
+        x = x + self.feed_forward(x)
+        return x * scalar, own
+
+
+class DiffusionGemma(nn.Module):
+    """The text model: `encode` fills a cache causally, `decode` denoises a canvas against it."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config, layer) for layer in config.layers)
+        self.norm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_conditioning = SelfConditioning(config.hidden_size, config.intermediate_size, config.rms_norm_eps)
+        self.encoder_layer_scalars = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in config.layers)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns scaled embeddings [..., H]; the scale sqrt(H) is rounded to the weights' type, as the source does."""
+        return self.embed_tokens(ids) * self._embedding_scale()
+
+    def _embedding_scale(self) -> torch.Tensor:
+        weight = self.embed_tokens.weight
+        return torch.tensor(self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device)
+
+    def soften(self, logits_V: torch.Tensor) -> torch.Tensor:
+        """Returns the soft embedding [..., H] of temperature-divided logits [..., V] (rounded to the weights' type)."""
+        weight = self.embed_tokens.weight
+        p = logits_V.to(weight.dtype).softmax(-1, dtype=torch.float32).to(weight.dtype)
+        return (p @ weight) * self._embedding_scale()
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Returns soft-capped fp32 logits [..., V] of normalised hidden states [..., H]."""
+        z = F.linear(hidden, self.embed_tokens.weight).float()
+        cap = self.config.softcap
+        return z if cap is None else torch.tanh(z / cap) * cap
+
+    def angles(self, positions: torch.Tensor, dtype: torch.dtype) -> dict[bool, Angles]:
+        """Returns rotary angles by kind of layer (True: sliding) for positions [B or 1, L]."""
+        kinds = {layer.is_sliding: layer for layer in self.config.layers}
+        return {
+            kind: rotary_angles(
+                positions,
+                rotary_frequencies(layer.head_dim, layer.rope_theta, layer.rotated).to(positions.device),
+                dtype,
+            )
+            for kind, layer in kinds.items()
+        }
+
+    def encode(self, ids_1L: torch.Tensor, cache: KVCache) -> torch.Tensor:
+        """Appends tokens to the cache and returns their hidden states [1, L, H], after the final norm.
+
+        Token q sees keys kp <= q, in sliding layers only those with q - window < kp. Calling it chunk by chunk gives
+        the same cache as one call.
+        """
+        start, n_tokens = cache.length, ids_1L.shape[1]
+        positions = torch.arange(start, start + n_tokens, device=ids_1L.device)
+        x = self.embed(ids_1L)
+        angles = self.angles(positions[None], x.dtype)
+        window = self.config.sliding_window
+        masks = {
+            True: _causal_mask(positions, max(0, start - window + 1), window),
+            False: _causal_mask(positions, 0, None),
+        }
+        for index, (layer, scalar) in enumerate(zip(self.layers, self.encoder_layer_scalars, strict=True)):
+            past = cache.window(index, start, window - 1 if layer.is_sliding else None)
+            mask = masks[bool(layer.is_sliding)]
+            x, own = layer(x, angles[layer.is_sliding], past, mask, mask is None, scalar)
+            cache.append(index, *own)
+        cache.advance(n_tokens)
+        out: torch.Tensor = self.norm(x)
+        return out
+
+    def decode(self, canvas_BC: torch.Tensor, cache: KVCache, soft_BCH: torch.Tensor | None = None) -> torch.Tensor:
+        """Returns the canvas' hidden states [B, C, H], after the final norm. Reads the cache, never writes it.
+
+        Every slot sees every slot and all of the context; in sliding layers its last window - 1 tokens, the same for
+        all slots. Positions go on from the context. All rows share the one cache.
+        """
+        n_rows, n_slots = canvas_BC.shape
+        positions = torch.arange(cache.length, cache.length + n_slots, device=canvas_BC.device)
+        x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
+        angles = self.angles(positions[None], x.dtype)
+        for index, layer in enumerate(self.layers):
+            n_seen = self.config.sliding_window - 1 if layer.is_sliding else None
+            past = cache.window(index, cache.length, n_seen)
+            if past is not None and n_rows > 1:
+                past = (past[0].expand(n_rows, -1, -1, -1), past[1].expand(n_rows, -1, -1, -1))
+            x, _ = layer(x, angles[layer.is_sliding], past, None, False, layer.layer_scalar)
+        out: torch.Tensor = self.norm(x)
+        return out
+
+    def encode_rows(self, ids_BL: torch.Tensor) -> tuple[torch.Tensor, list[KeysValues]]:
+        """Runs the encoder over whole rows for training: hidden states [B, L, H] and every layer's keys and values.
+
+        Rows must not be longer than the sliding window, so that one causal mask serves every layer.
+        """
+        assert ids_BL.shape[1] <= self.config.sliding_window, "training rows fit the sliding window"
+        x = self.embed(ids_BL)
+        angles = self.angles(torch.arange(ids_BL.shape[1], device=ids_BL.device)[None], x.dtype)
+        kept: list[KeysValues] = []
+        for layer, scalar in zip(self.layers, self.encoder_layer_scalars, strict=True):
+            x, own = layer(x, angles[layer.is_sliding], None, None, True, scalar)
+            kept.append(own)
+        return self.norm(x), kept
+
+    def decode_rows(
+        self,
+        canvas_BC: torch.Tensor,
+        context: Sequence[KeysValues],
+        n_context_B: torch.Tensor,
+        soft_BCH: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Runs the decoder for training: row b sees the first n_context[b] tokens of its context and its own canvas.
+
+        `context` holds each layer's keys and values, [R, L, G, D] with B a multiple of R: row b of the canvas belongs
+        to row b // (B / R) of the context.
+        """
+        n_rows, n_slots = canvas_BC.shape
+        n_tokens = context[0][0].shape[1]
+        seen_BL = torch.arange(n_tokens, device=canvas_BC.device)[None] < n_context_B[:, None]
+        mask_B11K = F.pad(seen_BL, (0, n_slots), value=True)[:, None, None]
+        positions_BC = n_context_B[:, None] + torch.arange(n_slots, device=canvas_BC.device)
+        x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
+        angles = self.angles(positions_BC, x.dtype)
+        for layer, (keys, values) in zip(self.layers, context, strict=True):
+            repeats = n_rows // keys.shape[0]
+            past = (keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
+            x, _ = layer(x, angles[layer.is_sliding], past, mask_B11K, False, layer.layer_scalar)
+        out: torch.Tensor = self.norm(x)
+        return out
+
+
+def _concatenate(past: KeysValues, own: KeysValues) -> KeysValues:
+    return torch.cat([past[0], own[0]], dim=1), torch.cat([past[1], own[1]], dim=1)
+
+
+def _causal_mask(queries: torch.Tensor, first_key: int, window: int | None) -> torch.Tensor | None:
+    """Returns [L, K], true where the key is visible; None when plain causality over the same tokens says it all."""
+    n_queries, end = len(queries), int(queries[-1]) + 1
+    if n_queries == end and (window is None or end <= window):
+        return None
+    keys = torch.arange(first_key, end, device=queries.device)
+    visible = keys[None] <= queries[:, None]
+    if window is not None:
+        visible &= keys[None] > queries[:, None] - window
+    return visible

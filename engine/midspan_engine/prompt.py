@@ -1,0 +1,70 @@
+"""From a request's text parts to tokens: what the encoder holds, what the canvas pins, what must be healed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from midspan_engine.canvas import Canvas, lay_out
+from midspan_engine.config import InfillConfig
+from midspan_engine.errors import InputError
+from midspan_engine.tokens import Tokens
+
+STRIDE_TOKENS = 128
+"""The prompt's start moves in steps of this many tokens as a file grows, so that the cached prefix stays valid."""
+_HEAD_CHARACTERS = 2048
+"""Characters of the suffix that are tokenised: more than any head spells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One request in tokens."""
+
+    context: list[int]
+    """What the encoder holds."""
+    canvas: Canvas
+    required: tuple[bytes, ...]
+    """The text that each gap must write again, taken from the end of the part before it."""
+
+
+def build_prompt(
+    parts: tuple[str, ...], tokens: Tokens, infill: InfillConfig, *, n_gap: int, n_slots: int, free_suffix: bool = False
+) -> Prompt:
+    """Lays out a request: prefix into context and tail, healed pieces into the gaps, suffix into the head.
+
+    `n_gap` is the number of slots of each gap, `n_slots` the width of the canvas. With `free_suffix` nothing is said
+    about the suffix (a baseline). Raises InputError for fewer than two parts, or when gaps and middle parts do not fit.
+    """
+    if len(parts) < 2:
+        raise InputError("a fill needs the text before and after the gap: give at least two parts")
+    healed = [_heal(part, tokens) for part in parts[:-1]]
+    prompt = _prefix_ids(healed[0][0], tokens, infill)
+    tail = prompt[max(0, len(prompt) - infill.tail_tokens) :]
+    middles = [tokens.encode(kept) for kept, _ in healed[1:]]
+    head = [] if free_suffix else _suffix_ids(parts[-1], tokens)[: infill.head_tokens]
+    hole = infill.mask_token_id if infill.mask_token_id is not None else 0
+    canvas = lay_out(
+        [tail, *middles, head], [n_gap] * len(healed), n_slots, hole=hole, pad=tokens.pad_token_id or 0
+    )
+    return Prompt(prompt[: len(prompt) - len(tail)], canvas, tuple(required.encode() for _, required in healed))
+
+
+def _heal(part: str, tokens: Tokens) -> tuple[str, str]:
+    point = tokens.healing_point(part)
+    return part[:point], part[point:]
+
+
+def _prefix_ids(prefix: str, tokens: Tokens, infill: InfillConfig) -> list[int]:
+    ids = tokens.encode(prefix)
+    if tokens.bos_token_id is not None:
+        ids.insert(0, tokens.bos_token_id)
+    surplus = len(ids) - infill.prompt_tokens
+    if surplus <= 0:
+        return ids
+    return ids[-(-surplus // STRIDE_TOKENS) * STRIDE_TOKENS :]
+
+
+def _suffix_ids(suffix: str, tokens: Tokens) -> list[int]:
+    ids = tokens.encode(suffix[:_HEAD_CHARACTERS])
+    if len(suffix) <= _HEAD_CHARACTERS and tokens.eos_token_id is not None:
+        ids.append(tokens.eos_token_id)
+    return ids

@@ -1,0 +1,160 @@
+"""The messages between a front end and the engine host.
+
+One frame carries one message (see `midspan_engine.framing`). A front end sends `Request`s, each with an id that is
+unique on its connection; the host answers every `Fill` with exactly one `Filled` or `Failed` carrying the same id,
+after any number of `Draft`s when it was asked to `watch`. All text is Unicode with LF, CRLF or CR exactly as the
+document has it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+"""Raised when a message changes incompatibly."""
+
+
+class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
+    """Asks for the gaps between pinned text parts.
+
+    `parts` holds at least two strings; one gap lies between each two. The first part is the prefix (an empty string
+    at the start of a file), the last the suffix.
+    """
+
+    id: int
+    document: str
+    """Names the document (its URI or path): the engine keeps the encoder's KV cache per document."""
+    parts: tuple[str, ...]
+    language: str = "python"
+    """LSP language id; a language that the checkpoint was not trained on is answered with a reasoned silence."""
+    single_line: bool = True
+    """Forbids line breaks in the gaps."""
+    max_tokens: int = 32
+    """Slots of each gap; surplus slots are contracted away."""
+    n_candidates: int = 1
+    max_steps: int = 48
+    """Upper bound of denoising steps."""
+    deadline_ms: float | None = None
+    """Milliseconds from receipt after which the best draft so far is the answer; None waits for the stop rule."""
+    min_confidence: float = 0.0
+    """Candidates below this confidence (0..1) are dropped; none left means silence."""
+    seed: int = 0
+    watch: bool = False
+    """Sends a `Draft` after every denoising step."""
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Withdraws a `Fill`; it is answered at once with an empty `Filled` whose silence is "cancelled"."""
+
+    id: int
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """Drops whatever the engine keeps for a document that was closed. Has no answer."""
+
+    document: str
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
+    """Asks for an `EngineStatus`."""
+
+    id: int
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """Asks the host to end all work and exit. Has no answer: the connection closes."""
+
+
+Request = Fill | Cancel | Forget | StatusRequest | Shutdown
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to fill all gaps of a request."""
+
+    gaps: tuple[str, ...]
+    """The text of each gap, in order; the suffix is never part of it."""
+    confidence: float
+    """Calibrated as far as the checkpoint is, 0..1."""
+    complete: bool = True
+    """False for the confident part of a draft cut off by the deadline."""
+
+    @property
+    def text(self) -> str:
+        """The text of the first gap."""
+        return self.gaps[0]
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What one `Fill` cost."""
+
+    ms: float = 0.0
+    """Milliseconds from receipt by the engine to the answer."""
+    steps: int = 0
+    """Decoder passes."""
+    decoder_ms: float = 0.0
+    encoder_ms: float = 0.0
+    n_prompt: int = 0
+    """Tokens of context that the encoder holds for this request."""
+    n_encoded: int = 0
+    """Tokens of them that had to be encoded now; the others came from the cache."""
+    n_canvas: int = 0
+    """Slots of the canvas."""
+
+
+class Filled(msgspec.Struct, frozen=True, tag="filled", kw_only=True):
+    """Answers a `Fill`: candidates, best first, or none and the reason for the silence."""
+
+    id: int
+    candidates: tuple[Candidate, ...] = ()
+    silence: str | None = None
+    stats: Stats = Stats()
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed", kw_only=True):
+    """Answers any request that could not be carried out; the host lives on."""
+
+    id: int
+    message: str
+    is_input: bool = False
+    """True when the request itself was at fault (exit status 2), False for our own failure (1)."""
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """One canvas slot of a draft."""
+
+    text: str
+    pinned: bool
+    accepted: bool
+    entropy: float
+    """Nats; 0 for a pinned slot."""
+
+
+class Draft(msgspec.Struct, frozen=True, tag="draft", kw_only=True):
+    """Shows the canvas after a denoising step."""
+
+    id: int
+    step: int
+    slots: tuple[Slot, ...]
+
+
+class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=True):
+    """Answers a `StatusRequest`."""
+
+    id: int
+    version: str
+    pid: int
+    checkpoint: str
+    device: str
+    state: str
+    """"loading", "ready", "busy" or "failed"."""
+    error: str | None = None
+    """Why the checkpoint could not be loaded, when `state` is "failed"."""
+    rss_bytes: int = 0
+    n_parameters: int = 0
+    n_clients: int = 0
+    n_documents: int = 0
+    n_fills: int = 0
+    languages: tuple[str, ...] = ()
+
+
+Reply = Filled | Failed | Draft | EngineStatus

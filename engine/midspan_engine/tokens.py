@@ -1,0 +1,110 @@
+"""A checkpoint's tokenizer, seen as bytes: what each id spells, and where a prefix may safely be cut."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+from tokenizers import Regex, Tokenizer
+from tokenizers.pre_tokenizers import PreTokenizer, Split
+
+from midspan_engine.errors import CheckpointError
+
+_HEAL_WINDOW = 256
+"""Characters looked at to find the last piece: several times the longest piece of ordinary code."""
+_BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Tokens:
+    """Encodes and decodes text without ever turning user text into a special id."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        layout = msgspec.json.decode(tokenizer.to_str())
+        self._special = {token["id"] for token in layout["added_tokens"] if token["special"]}
+        is_byte_level = (layout.get("decoder") or {}).get("type") == "ByteLevel"
+        spell = _spell_byte_level if is_byte_level else _spell_metaspace
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.spellings: list[bytes] = [b""] * tokenizer.get_vocab_size(with_added_tokens=True)
+        """The bytes of each id; empty for special ids."""
+        for token, index in vocabulary.items():
+            if index not in self._special:
+                self.spellings[index] = spell(token)
+        self._pieces = _piece_splitter(layout.get("pre_tokenizer"))
+        self.bos_token_id: int | None = vocabulary.get("<bos>")
+        self.eos_token_id: int | None = vocabulary.get("<eos>")
+        self.pad_token_id: int | None = vocabulary.get("<pad>")
+
+    @classmethod
+    def load(cls, path: Path) -> Tokens:
+        """Reads a tokenizer.json. Raises CheckpointError when it is missing or unusable."""
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except Exception as error:  # the library raises bare Exception for any fault of the file
+            raise CheckpointError(f"{path} is missing or no tokenizer: {error}") from error
+
+    @property
+    def n_ids(self) -> int:
+        """The size of the vocabulary."""
+        return len(self.spellings)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`; no special id is ever among them."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        """Returns the text of `ids`; special ids spell nothing, broken UTF-8 becomes U+FFFD."""
+        return b"".join([self.spellings[index] for index in ids]).decode("utf-8", errors="replace")
+
+    def piece_starts(self, text: str) -> list[int]:
+        """Returns where the pieces of `text` start, in characters: places that merges never cross."""
+        if self._pieces is None:
+            return [start for start, _ in self._tokenizer.encode(text, add_special_tokens=False).offsets]
+        return [span[0] for _, span in self._pieces.pre_tokenize_str(text)]
+
+    def healing_point(self, prefix: str) -> int:
+        """Returns where the last piece of `prefix` starts, in characters; trailing white space is such a piece too.
+
+        The text before it keeps its tokens whatever is typed behind the prefix; the piece itself must be generated
+        again. Source: token healing, without which exact match fell from 34 to 14 % on a public model.
+        """
+        if not prefix:
+            return 0
+        start = max(0, len(prefix) - _HEAL_WINDOW)
+        line = prefix.rfind("\n", start)  # a piece starts at every line break
+        if line > start and prefix[line:].strip():
+            while line > start and prefix[line - 1] in "\r\n":
+                line -= 1
+            start = line
+        return start + self.piece_starts(prefix[start:])[-1]
+
+
+def _piece_splitter(layout: dict[str, object] | None) -> PreTokenizer | None:
+    """Rebuilds the splitting step of a byte-level pre-tokenizer, whose offsets are in characters of the text."""
+    steps = layout.get("pretokenizers", [layout]) if layout else []
+    assert isinstance(steps, list)
+    for step in steps:
+        if step and step.get("type") == "Split" and "Regex" in step["pattern"]:
+            return Split(Regex(step["pattern"]["Regex"]), behavior=step["behavior"].lower(), invert=step["invert"])
+    return None
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Returns the printable stand-ins that byte-level BPE writes for the 256 bytes."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _spell_byte_level(token: str) -> bytes:
+    return bytes(_ALPHABET[char] for char in token)
+
+
+def _spell_metaspace(token: str) -> bytes:
+    fallback = _BYTE_FALLBACK.fullmatch(token)
+    return bytes([int(fallback[1], 16)]) if fallback else token.replace("\u2581", " ").encode()

@@ -1,0 +1,1 @@
+"""Everything `midspan train` needs: corpus, vocabulary, packed token files and the training loop."""

@@ -1,0 +1,177 @@
+"""Training rows: a stretch of code for the causal loss, and several short canvases cut out of it.
+
+The canvases are laid out as the engine lays them out when it is asked: healed prefix piece in front of the gap, pinned
+tail and head, surplus slots blank. The reveal patterns are those that the sampler produces: mostly "the first tokens
+are known, all else is hidden", else the trailing blanks collapse (an independent random mask never shows them).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from midspan_engine.canvas import Canvas, lay_out
+from midspan_engine.config import InfillConfig
+from midspan_engine.tokens import Tokens
+from midspan_engine.training.gaps import DEFAULT_MIX, cut, draw_kind
+
+LOOK_AHEAD = 192
+"""Tokens behind a row from which gaps and suffixes may still be cut."""
+GAP_SIZES = (12, 16, 24, 32, 40)
+"""Slots of a training gap; the engine may ask for any of them."""
+MAX_GAP = GAP_SIZES[-1]
+NO_SUFFIX_SHARE = 0.10
+LEFT_TO_RIGHT_SHARE = 0.65
+LENGTH_GIVEN_SHARE = 0.10
+_CHARACTERS_PER_SLOT = 8
+"""More than any head of a canvas spells on average (3.65 characters a token)."""
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class CutCanvas:
+    """A canvas with its answer."""
+
+    canvas: Canvas
+    n_context: int
+    """Tokens of the row that the decoder sees in front of the canvas."""
+    middle: list[int]
+    """The true tokens of the gap, without the surplus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Arrays of R rows of L tokens with K canvases each; B = R * K, C canvas slots, G = MAX_GAP gap slots."""
+
+    rows_RL: Ints
+    canvas_BC: Ints
+    known_BC: Bools
+    n_context_B: Ints
+    slots_BG: Ints
+    """Which slots the gap takes, padded with slot 0."""
+    targets_BG: Ints
+    weights_BG: Floats
+    """Loss weights; 0 for known and padding slots. A row of them sums to 1 or 0."""
+
+
+class ExampleMaker:
+    """Draws training batches from a packed stream of tokens, for ever; seeded, so that it can be replayed."""
+
+    def __init__(
+        self, tokens: Tokens, stream: Path, infill: InfillConfig, *, n_tokens: int, n_canvases: int, n_slots: int, seed: int
+    ) -> None:
+        assert infill.blank_token_id is not None and infill.mask_token_id is not None
+        self._tokens, self._infill = tokens, infill
+        self._stream: npt.NDArray[np.uint16] = np.memmap(stream, dtype=np.uint16, mode="r")
+        self._lengths = np.array([len(spelling) for spelling in tokens.spellings], dtype=np.int64)
+        self._n_tokens, self._n_canvases, self._n_slots = n_tokens, n_canvases, n_slots
+        self._rng = random.Random(seed)
+
+    def rows(self, n_rows: int) -> Ints:
+        """Draws rows for the causal loss alone, [R, L]."""
+        return np.stack([self._draw_row()[: self._n_tokens] for _ in range(n_rows)])
+
+    def batch(self, n_rows: int) -> Batch:
+        """Draws rows with canvases."""
+        rows, cuts = [], []
+        while len(rows) < n_rows:
+            row = self._draw_row()
+            found = self._cut_canvases(row)
+            if len(found) == self._n_canvases:
+                rows.append(row[: self._n_tokens])
+                cuts += found
+        return self._stack(np.stack(rows), cuts)
+
+    def _draw_row(self) -> Ints:
+        start = self._rng.randrange(len(self._stream) - self._n_tokens - LOOK_AHEAD)
+        return self._stream[start : start + self._n_tokens + LOOK_AHEAD].astype(np.int64)
+
+    def _cut_canvases(self, row: Ints) -> list[CutCanvas]:
+        ends = np.cumsum(self._lengths[row])
+        text = b"".join([self._tokens.spellings[index] for index in row]).decode("latin-1")  # one character a byte
+        breaks = ends[row == self._tokens.bos_token_id].tolist() + [int(ends[-1]) + 1]
+        found: list[CutCanvas] = []
+        for _ in range(4 * self._n_canvases):
+            if len(found) == self._n_canvases:
+                break
+            at = int(ends[self._rng.randrange(8, self._n_tokens)])
+            gap = cut(draw_kind(self._rng, DEFAULT_MIX), text, at, self._rng)
+            if gap and (made := self._make(row, ends, text, gap, breaks)):
+                found.append(made)
+        return found
+
+    def _make(self, row: Ints, ends: Ints, text: str, gap: tuple[int, int], breaks: list[int]) -> CutCanvas | None:
+        start, end = gap
+        document_end = next(place for place in breaks if place >= start)
+        before = text[max(0, start - 256) : start]
+        after = text[end : min(document_end, end + _CHARACTERS_PER_SLOT * self._n_slots)]
+        if end > document_end or not (before + text[start:end] + after).isascii():
+            return None
+        healed = start - len(before) + self._tokens.healing_point(before)
+        n_prompt = int(np.searchsorted(ends, healed, side="left")) + 1
+        if healed <= 0 or n_prompt > self._n_tokens or ends[n_prompt - 1] != healed:
+            return None
+        middle = self._tokens.encode(text[healed:end])
+        sizes = [size for size in GAP_SIZES if size >= len(middle)]
+        if not sizes:
+            return None
+        tail = row[max(0, n_prompt - self._infill.tail_tokens) : n_prompt].tolist()
+        head = [] if self._rng.random() < NO_SUFFIX_SHARE else self._tokens.encode(after)
+        if head and len(after) == document_end - end:
+            head.append(self._tokens.eos_token_id or 0)
+        canvas = lay_out(
+            [tail, head], [self._rng.choice(sizes)], self._n_slots, hole=self._infill.mask_token_id or 0, pad=self._tokens.pad_token_id or 0
+        )
+        return CutCanvas(canvas, n_prompt - len(tail), middle)
+
+    def _stack(self, rows: Ints, cuts: list[CutCanvas]) -> Batch:
+        n = len(cuts)
+        canvas = np.array([made.canvas.ids for made in cuts], dtype=np.int64)
+        known = np.ones_like(canvas, dtype=np.bool_)
+        slots, targets = np.zeros((n, MAX_GAP), np.int64), np.zeros((n, MAX_GAP), np.int64)
+        weights = np.zeros((n, MAX_GAP), np.float32)
+        for index, made in enumerate(cuts):
+            gap = made.canvas.gaps[0]
+            blanks = [self._infill.blank_token_id] * (len(gap) - len(made.middle))
+            answer = np.array(made.middle + blanks, dtype=np.int64)
+            revealed, weight = self._reveal(len(made.middle), len(gap))
+            slots[index, : len(gap)] = gap
+            targets[index, : len(gap)] = answer
+            weights[index, : len(gap)] = weight
+            canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._infill.mask_token_id)
+            known[index, gap.start : gap.stop] = revealed
+        contexts = np.array([made.n_context for made in cuts], dtype=np.int64)
+        return Batch(rows, canvas, known, contexts, slots, targets, weights)
+
+    def _reveal(self, n_middle: int, n_gap: int) -> tuple[Bools, Floats]:
+        """Draws which of the gap's slots are known, and weighs the others.
+
+        The slot at the frontier of a left-to-right run weighs most, since the sampler commits there; all surplus
+        blanks behind the first together weigh about as one token (DreamOn, arXiv 2602.01326).
+        """
+        known = np.zeros(n_gap, np.bool_)
+        weight = np.ones(n_gap, np.float32)
+        pattern = self._rng.random()
+        if pattern < LEFT_TO_RIGHT_SHARE:
+            frontier = self._rng.randint(0, min(n_middle, n_gap - 1))
+            known[:frontier] = True
+            weight = (0.1 + 0.85 ** np.abs(np.arange(n_gap) - frontier)).astype(np.float32)
+        else:
+            draws = np.array([self._rng.random() for _ in range(n_gap)])
+            known = draws < self._rng.random()
+            if pattern < LEFT_TO_RIGHT_SHARE + LENGTH_GIVEN_SHARE and n_middle > 0:
+                known[n_middle:] = True
+        surplus = slice(n_middle + 1, n_gap)
+        n_surplus = int((~known[surplus]).sum())
+        if n_surplus:
+            weight[surplus] /= n_surplus
+        weight[known] = 0
+        total = float(weight.sum())
+        return known, weight / total if total else weight

@@ -1,0 +1,1 @@
+"""Midspan's numeric operations: one file per operation, its readable torch reference first."""

@@ -1,0 +1,79 @@
+"""`midspan engine start|stop`: the resident engine by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+
+from midspan_engine.errors import CheckpointError, EngineError, EngineUnavailable
+from midspan_engine.protocol import EngineStatus
+from midspan_server.configured import launch_of, user_settings, with_checkpoint, with_json
+from midspan_server.engine_client import EngineClient
+from midspan_server.launch import Launch
+
+_LOAD_TIMEOUT_S = 600.0
+"""Patience for a checkpoint to load: 52 GB of bf16 weights take minutes from a disk of 200 MB/s."""
+_POLL_S = 0.1
+
+
+@click.group("engine")
+def command() -> None:
+    """Start or stop the resident engine by hand."""
+
+
+@command.command("start")
+@with_checkpoint
+@with_json
+def start(checkpoint: Path | None, as_json: bool) -> None:
+    """Start the engine and wait until its model is loaded."""
+    launch = launch_of(checkpoint, user_settings())
+    with Console(stderr=True).status("loading the model"):
+        status = asyncio.run(_start(launch))
+    if as_json:
+        click.echo(msgspec.json.encode({"engine": status}))
+    else:
+        click.echo(f"The engine is {status.state}: process {status.pid}, {status.checkpoint} on {status.device}.")
+
+
+@command.command("stop")
+@with_checkpoint
+@with_json
+def stop(checkpoint: Path | None, as_json: bool) -> None:
+    """Stop the engine; the next fill starts a new one."""
+    was_running = asyncio.run(_stop(launch_of(checkpoint, user_settings())))
+    if as_json:
+        click.echo(msgspec.json.encode({"stopped": was_running}))
+    else:
+        click.echo("The engine has stopped." if was_running else "No engine was running.")
+
+
+async def _start(launch: Launch) -> EngineStatus:
+    """Returns the state of an engine whose model is loaded. Raises CheckpointError or EngineError if it cannot be."""
+    (await launch.start())[1].close()
+    client = EngineClient(launch)
+    try:
+        async with asyncio.timeout(_LOAD_TIMEOUT_S):
+            while (status := await client.status()) is not None and status.state == "loading":
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError as error:
+        raise EngineError(f"the model did not load within {_LOAD_TIMEOUT_S:.0f} s; the log is {launch.log}") from error
+    finally:
+        await client.close()
+    if status is None:
+        raise EngineUnavailable(f"the engine died while it loaded the model; its log is {launch.log}")
+    if status.state == "failed":
+        # Only the model can have failed here, and all that a user can change about it is the folder.
+        raise CheckpointError(status.error or f"the checkpoint {launch.checkpoint} cannot be loaded")
+    return status
+
+
+async def _stop(launch: Launch) -> bool:
+    client = EngineClient(launch)
+    try:
+        return await client.shutdown_host()
+    finally:
+        await client.close()

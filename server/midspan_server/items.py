@@ -1,0 +1,59 @@
+"""Suggestions in the words of the protocol. A range is always sent, and nothing to offer is an empty list, never null:
+some clients fail without the first and keep old ghost text after the second.
+"""
+
+from __future__ import annotations
+
+from lsprotocol import types
+
+from midspan_server.context import is_word
+from midspan_server.silence import Silence
+from midspan_server.suggestion import Suggestion, Suggestions
+from midspan_server.text import Snapshot
+
+DETAIL = "midspan"
+
+
+def inline_list(answer: Suggestions | Silence) -> types.InlineCompletionList:
+    """Returns the answer to `textDocument/inlineCompletion`."""
+    if isinstance(answer, Silence):
+        return types.InlineCompletionList(items=[])
+    return types.InlineCompletionList(
+        items=[
+            types.InlineCompletionItem(insert_text=item.text, range=_range(answer.snapshot, item.start, item.end))
+            for item in answer.items
+        ]
+    )
+
+
+def completion_list(answer: Suggestions | Silence) -> types.CompletionList:
+    """Returns the answer to `textDocument/completion`, for clients without ghost text.
+
+    Incomplete, because the next key deserves a new answer; never preselected, because Enter must stay a line break.
+    """
+    items = [] if isinstance(answer, Silence) else [_menu_item(answer.snapshot, item) for item in answer.items]
+    return types.CompletionList(is_incomplete=True, items=items)
+
+
+def _menu_item(snapshot: Snapshot, item: Suggestion) -> types.CompletionItem:
+    # Clients filter by the word before the cursor, so it has to be part of the item.
+    start = item.start
+    while start and is_word(snapshot.text[start - 1]):
+        start -= 1
+    text = snapshot.text[start : item.start] + item.text
+    first, *more = text.strip().split("\n")
+    return types.CompletionItem(
+        label=first + (" …" if more else ""),
+        kind=types.CompletionItemKind.Text,
+        detail=DETAIL,
+        filter_text=text,
+        preselect=False,
+        insert_text_format=types.InsertTextFormat.PlainText,
+        insert_text_mode=types.InsertTextMode.AsIs,
+        text_edit=types.TextEdit(range=_range(snapshot, start, item.end), new_text=text),
+    )
+
+
+def _range(snapshot: Snapshot, start: int, end: int) -> types.Range:
+    first, last = snapshot.position_at(start), snapshot.position_at(end)
+    return types.Range(types.Position(*first), types.Position(*last))

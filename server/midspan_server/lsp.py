@@ -1,0 +1,267 @@
+"""The language server: thin handlers around the completer, and the process that runs them on stdio.
+
+All of what the engine needs is imported and started after `initialize` was answered, with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from lsprotocol import types
+from pygls.capabilities import ServerCapabilitiesBuilder
+from pygls.exceptions import JsonRpcException
+
+from midspan_engine.errors import InputError, MidspanError
+from midspan_server.completion import Completer, SelectedItem
+from midspan_server.context import Trigger
+from midspan_server.engine_client import EngineClient
+from midspan_server.items import completion_list, inline_list
+from midspan_server.launch import Launch
+from midspan_server.privacy import path_of
+from midspan_server.rpc import Server
+from midspan_server.settings import SECTION, Source, client_source, load, read_user_file, user_file
+from midspan_server.silence import Silence, Status
+from midspan_server.stdio import open_stdio
+from midspan_server.suggestion import Suggestions
+from midspan_server.text import Edit, Encoding, Position, TextDocument, snapshot
+
+logger = logging.getLogger(__name__)
+
+STATUS = "midspan/status"
+"""A notification to the client (`Status`) whenever the state changed, and a request of the client for all of it."""
+
+CONFIGURATION_TIMEOUT_S = 10.0
+"""Patience for a client that is busy starting; until then nothing is completed."""
+
+TRIGGER_CHARACTERS = (".", "(", "[", "{", ",", "=", ":")
+"""Where an expression is about to follow."""
+
+_KINDS: dict[types.InlineCompletionTriggerKind, Trigger] = {
+    types.InlineCompletionTriggerKind.Invoked: "invoked",
+    types.InlineCompletionTriggerKind.Automatic: "automatic",
+}
+
+
+class Front:
+    """Answers one client."""
+
+    def __init__(self, checkpoint: str | None = None) -> None:
+        self.server = Server(version("midspan"))
+        self.completer = Completer(_connect, self._tell, self._show)
+        self.is_exiting = False
+        self._encoding: Encoding = "utf-16"
+        self._command_line = Source("the command line", {"checkpoint": checkpoint} if checkpoint else {})
+        self._initial = Source("initializationOptions", {})
+        self._has_configuration = False
+        self._told: set[str] = set()
+        for method, handler in (
+            (types.INITIALIZE, self._initialize),
+            (types.INITIALIZED, self._initialized),
+            (types.WORKSPACE_DID_CHANGE_CONFIGURATION, self._did_change_configuration),
+            (types.TEXT_DOCUMENT_DID_OPEN, self._did_open),
+            (types.TEXT_DOCUMENT_DID_CHANGE, self._did_change),
+            (types.TEXT_DOCUMENT_DID_CLOSE, self._did_close),
+            (STATUS, self._status),
+            (types.EXIT, self._exit),
+        ):
+            self._register(method, handler)
+        self._register(types.TEXT_DOCUMENT_INLINE_COMPLETION, self._inline_completion, types.InlineCompletionOptions())
+
+    def _register(self, method: str, handler: Callable[..., Any], options: object = None) -> None:
+        # pygls marks what it registers, and a bound method takes no marks.
+        self.server.feature(method, options)(partial(handler))
+
+    # Life and settings
+
+    def _initialize(self, params: types.InitializeParams) -> None:
+        capabilities = params.capabilities
+        self._encoding = _encoding(ServerCapabilitiesBuilder.choose_position_encoding(capabilities))
+        self._initial = client_source("initializationOptions", params.initialization_options)
+        workspace, document = capabilities.workspace, capabilities.text_document
+        self._has_configuration = bool(workspace and workspace.configuration)
+        if not (document and document.inline_completion):
+            # Otherwise the same text would be offered twice.
+            options = types.CompletionOptions(trigger_characters=TRIGGER_CHARACTERS)
+            self._register(types.TEXT_DOCUMENT_COMPLETION, self._completion, options)
+        self._load(None)
+        if self._has_configuration:
+            # The client may be about to name files that must be left alone.
+            waiting = "the client has not sent its settings yet"
+            self.completer.loaded = msgspec.structs.replace(self.completer.loaded, blocked=waiting)
+
+    async def _initialized(self, params: types.InitializedParams) -> None:
+        await self._configure()
+        workspace = self.server.client_capabilities.workspace
+        if workspace and (changes := workspace.did_change_configuration) and changes.dynamic_registration:
+            registration = types.Registration(
+                id=types.WORKSPACE_DID_CHANGE_CONFIGURATION,
+                method=types.WORKSPACE_DID_CHANGE_CONFIGURATION,
+                register_options={"section": SECTION},
+            )
+            with contextlib.suppress(JsonRpcException):  # then changes count from the next start on
+                request = self.server.client_register_capability_async(types.RegistrationParams([registration]))
+                await asyncio.shield(request)
+
+    async def _did_change_configuration(self, params: types.DidChangeConfigurationParams) -> None:
+        settings = params.settings
+        await self._configure(settings.get(SECTION) if isinstance(settings, dict) else None)
+
+    async def _configure(self, pushed: object = None) -> None:
+        """Takes the client's configuration into force: asks for it, or takes what was pushed by clients without."""
+        value = pushed
+        if self._has_configuration:
+            items = types.ConfigurationParams([types.ConfigurationItem(section=SECTION)])
+            try:
+                async with asyncio.timeout(CONFIGURATION_TIMEOUT_S):
+                    # Shielded: pygls cannot bear that a request of ours is cancelled before its answer comes.
+                    answer = await asyncio.shield(self.server.workspace_configuration_async(items))
+                value = answer[0] if answer else None
+            except (TimeoutError, JsonRpcException):
+                self._tell(f"the client does not answer for its settings; those of {user_file()} are used")
+        self._load(value)
+        for problem in self.completer.loaded.problems:
+            self._tell(problem)
+
+    def _load(self, configuration: object) -> None:
+        client = client_source(f"the client's {SECTION} section", configuration)
+        self.completer.loaded = load([read_user_file(user_file()), self._initial, client, self._command_line])
+
+    def _exit(self, params: object) -> None:
+        self.is_exiting = True
+
+    # Documents
+
+    def _did_open(self, params: types.DidOpenTextDocumentParams) -> None:
+        item = params.text_document
+        text = snapshot(item.text, item.version, self._encoding)
+        self.completer.documents[item.uri] = TextDocument(item.uri, item.language_id, text, _paths(item.uri))
+
+    def _did_change(self, params: types.DidChangeTextDocumentParams) -> None:
+        document = self.completer.documents.get(params.text_document.uri)
+        if document is None:
+            logger.warning("a change of a document that is not open was left aside")
+            return
+        try:
+            document.change(map(_edit, params.content_changes), params.text_document.version)
+        except InputError as error:
+            logger.warning("a change did not fit its document: %s", error)
+
+    def _did_close(self, params: types.DidCloseTextDocumentParams) -> None:
+        self.completer.close_document(params.text_document.uri)
+
+    # Completion
+
+    async def _inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
+        info = params.context.selected_completion_info
+        item = None
+        if info is not None:
+            item = SelectedItem(_position(info.range.start), _position(info.range.end), info.text)
+        trigger = _KINDS[params.context.trigger_kind]
+        return inline_list(await self._complete(params.text_document.uri, params.position, trigger, item))
+
+    async def _completion(self, params: types.CompletionParams) -> types.CompletionList:
+        # Clients say "invoked" for every typed letter here, so it tells nothing.
+        return completion_list(await self._complete(params.text_document.uri, params.position, "automatic", None))
+
+    async def _complete(
+        self, uri: str, position: types.Position, trigger: Trigger, item: SelectedItem | None
+    ) -> Suggestions | Silence:
+        try:
+            return await self.completer.complete(uri, _position(position), trigger, item)
+        except Exception as error:
+            # The one catch-all of this server: a request is answered whatever happens.
+            logger.exception("request %s failed", self.server.protocol.msg_id)
+            silence = Silence(f"internal error: {type(error).__name__}; please report it", "failed")
+            self.completer.note(silence)
+            return silence
+
+    async def _status(self, params: object) -> dict[str, Any]:
+        log = self.completer.log
+        engine, error = None, None
+        try:
+            engine = await self.completer.engine_status()
+        except MidspanError as unreachable:
+            error = str(unreachable)
+        return {
+            **msgspec.to_builtins(log.status),
+            "silences": [silence.reason for silence in log.last],
+            "counts": dict(log.counts),
+            "dropped": dict(log.dropped),
+            "engine": msgspec.to_builtins(engine),
+            "engine_error": error,
+        }
+
+    def _tell(self, message: str) -> None:
+        """Shows a warning to the user, once."""
+        if message not in self._told:
+            self._told.add(message)
+            self.server.window_show_message(types.ShowMessageParams(types.MessageType.Warning, f"Midspan: {message}"))
+
+    def _show(self, status: Status) -> None:
+        self.server.protocol.notify(STATUS, msgspec.to_builtins(status))
+
+
+def serve_stdio(log_level: str = "WARNING", checkpoint: str | None = None) -> int:
+    """Serves the editor at the other end of stdin and stdout until it leaves.
+
+    Returns the exit status: 0 after an orderly `shutdown` and `exit`, 1 otherwise. Raises InputError where stdin and
+    stdout are not pipes.
+    """
+    logging.basicConfig(level=log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if log_level != "DEBUG":
+        # pygls quotes messages, and with them source code, in its own log, even in that of errors.
+        logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
+    return asyncio.run(_serve(Front(checkpoint)))
+
+
+async def _serve(front: Front) -> int:
+    connection = await open_stdio()
+    protocol = front.server.protocol
+    protocol.set_writer(connection)
+    try:
+        while not front.is_exiting and (body := await connection.read()) is not None:
+            protocol.receive(body)
+            # Lets the handler see the documents as they are now, before the next change is read.
+            await asyncio.sleep(0)
+    finally:
+        await front.completer.close()
+        await connection.flush()
+    return 0 if protocol.is_shut_down else 1
+
+
+def _connect(checkpoint: str | None) -> EngineClient:
+    return EngineClient(Launch.resolve(Path(checkpoint) if checkpoint else None))
+
+
+def _paths(uri: str) -> tuple[str, ...]:
+    """Returns the names of a file: a harmless one may link to a file that holds secrets."""
+    path = path_of(uri)
+    if uri.startswith("file:"):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL in the path
+            return (path, os.path.realpath(path))
+    return (path,)
+
+
+def _encoding(kind: types.PositionEncodingKind | str) -> Encoding:
+    encoding: Encoding = msgspec.convert(str(getattr(kind, "value", kind)), Encoding)
+    return encoding
+
+
+def _position(position: types.Position) -> Position:
+    return Position(position.line, position.character)
+
+
+def _edit(change: types.TextDocumentContentChangeEvent) -> Edit:
+    if isinstance(change, types.TextDocumentContentChangePartial):
+        return Edit(change.text, _position(change.range.start), _position(change.range.end))
+    return Edit(change.text)

@@ -1,0 +1,108 @@
+"""pygls, with the parts replaced that do not fit a completion server.
+
+- Documents are ours: pygls' own handlers, which keep a second copy of every text, are taken out.
+- Every request is answered, also one whose parameters are malformed, that comes before `initialize` or after
+  `shutdown`; pygls drops these.
+- `exit` ends the reading loop instead of raising SystemExit inside the event loop.
+- Errors never pop up in the editor; they are logged without the message that caused them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol
+
+logger = logging.getLogger(__name__)
+
+_OURS = (
+    types.EXIT,
+    types.TEXT_DOCUMENT_DID_OPEN,
+    types.TEXT_DOCUMENT_DID_CHANGE,
+    types.TEXT_DOCUMENT_DID_CLOSE,
+    types.NOTEBOOK_DOCUMENT_DID_OPEN,
+    types.NOTEBOOK_DOCUMENT_DID_CHANGE,
+    types.NOTEBOOK_DOCUMENT_DID_CLOSE,
+)
+
+
+class Protocol(LanguageServerProtocol):
+    """Turns message bodies into calls of handlers, and their results into answers."""
+
+    def __init__(self, server: LanguageServer, converter: Any) -> None:
+        super().__init__(server, converter)
+        for method in _OURS:
+            del self.fm.builtin_features[method]
+        self.is_initialized = False
+
+    @property
+    def is_shut_down(self) -> bool:
+        return self._shutdown
+
+    def receive(self, body: bytes) -> None:
+        """Handles one message; whatever is wrong with it is answered or logged, never raised."""
+        try:
+            data = json.loads(body)
+        except (ValueError, RecursionError):
+            self._send_error(None, types.ErrorCodes.ParseError, "the message is not JSON")
+            return
+        if not isinstance(data, dict) or data.get("jsonrpc") != self.VERSION:
+            self._send_error(None, types.ErrorCodes.InvalidRequest, "the message is not JSON-RPC 2.0")
+            return
+        method: str | None = data.get("method")
+        request_id: Any = data.get("id")
+        if not self._is_welcome(method, request_id):
+            return
+        try:
+            message = self.structure_message(data)
+        except JsonRpcException:
+            reason = f"the parameters of {method} are malformed" if method else "the client's answer is malformed"
+            if method is None:
+                error = types.ResponseError(types.ErrorCodes.InvalidParams, reason)
+                self._handle_response(request_id, error=error)
+            else:
+                self._refuse(request_id, types.ErrorCodes.InvalidParams, reason)
+            return
+        self.handle_message(message)
+
+    def _is_welcome(self, method: str | None, request_id: int | str | None) -> bool:
+        """Says whether a message may come now, in the order that the protocol prescribes."""
+        if method in (None, types.EXIT):
+            return True
+        if self._shutdown:
+            self._refuse(request_id, types.ErrorCodes.InvalidRequest, "the server was shut down; start a new one")
+            return False
+        if (method == types.INITIALIZE) == self.is_initialized:
+            code = types.ErrorCodes.InvalidRequest if self.is_initialized else types.ErrorCodes.ServerNotInitialized
+            order = "comes only once" if self.is_initialized else "must wait for initialize"
+            self._refuse(request_id, code, f"{method} {order}")
+            return False
+        self.is_initialized = True
+        return True
+
+    def _refuse(self, request_id: int | str | None, code: types.ErrorCodes, reason: str) -> None:
+        """Answers a request with an error; a notification, which has no id, is only logged."""
+        logger.warning("refused a message: %s", reason)
+        if request_id is not None:
+            self._send_error(request_id, code, reason)
+
+    def _send_error(self, request_id: int | str | None, code: types.ErrorCodes, reason: str) -> None:
+        self._send_data(types.ResponseErrorMessage(id=request_id, error=types.ResponseError(code, reason)))
+
+
+class Server(LanguageServer):
+    """Speaks to one client."""
+
+    protocol: Protocol
+
+    def __init__(self, version: str) -> None:
+        super().__init__("midspan", version, protocol_cls=Protocol)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Logs an error of a handler by its kind: its text may quote a document."""
+        logger.error("a handler failed with %s (%s)", type(error).__name__, getattr(source, "__name__", source))

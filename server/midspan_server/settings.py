@@ -1,0 +1,154 @@
+"""The settings of the language server: one schema, three sources, and a message for every wrong value.
+
+A later source wins: the user's file, then the client's `initializationOptions`, then its `workspace/configuration`. A
+wrong value costs only itself: its key takes the default. An exclusion list that cannot be read blocks completion
+altogether, because nobody knows any more what it was to keep out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+import platformdirs
+
+from midspan_engine.errors import InputError
+from midspan_server.privacy import DEFAULT_GLOBS, check_glob
+
+SECTION = "midspan"
+"""The section of a client's configuration that is ours."""
+
+FOREIGN_KEYS = frozenset({"trace"})
+"""What clients keep under our section for themselves."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Says what is completed and how. `Meta` descriptions are what a user reads when a value is wrong."""
+
+    enabled: Annotated[bool, msgspec.Meta(description="true or false")] = True
+    disabled_languages: Annotated[
+        tuple[str, ...], msgspec.Meta(description='a list of language ids such as ["markdown"]')
+    ] = ()
+    checkpoint: Annotated[str | None, msgspec.Meta(description="the path of a checkpoint folder, or null")] = None
+    """None means the checkpoint that ships with Midspan."""
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=192, description="a whole number from 1 to 192")] = 32
+    """Slots of a gap on one line: two thirds of our lines of Python fit in them, and decoding time grows with it. At
+    most 192, so that a canvas of 256 slots keeps room for its pins.
+    """
+    min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.3
+    """Below it a suggestion is not shown; comes from the calibration of the shipped checkpoint."""
+    deadline_ms: Annotated[float, msgspec.Meta(ge=10, le=60_000, description="milliseconds, from 10 to 60000")] = 1000
+    """After it the best draft so far is the answer: later than a second, most people have typed on."""
+    excluded_globs: Annotated[
+        tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
+    ] = DEFAULT_GLOBS
+    """Files in which nothing is completed."""
+    private_globs: Annotated[
+        tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
+    ] = DEFAULT_GLOBS
+    """Files of which nothing is used as context in other files."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Holds what one source says, and where it is found, in words."""
+
+    name: str
+    values: Mapping[str, Any]
+    unreadable: str | None = None
+    """Why the source as a whole could not be read."""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Holds the settings in force and what was wrong with their sources."""
+
+    settings: Settings = Settings()
+    problems: tuple[str, ...] = ()
+    """Messages for the user."""
+    blocked: str | None = None
+    """Why nothing may be completed: an exclusion list that cannot be read."""
+
+
+def load(sources: Sequence[Source]) -> Loaded:
+    """Returns the settings that sources give together, the last winning key by key. Never raises."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    blocked: dict[str, str] = {}
+    for source in sources:
+        if source.unreadable is not None:
+            problems.append(source.unreadable)
+            blocked |= dict.fromkeys(_GLOBS, source.unreadable)
+        for key, value in source.values.items():
+            if (value is None and key != "checkpoint") or key in FOREIGN_KEYS:
+                continue  # a client sends null for what its user has not set
+            if key not in _TYPES:
+                problems.append(f"{SECTION}.{key} ({source.name}) is no setting; there are {', '.join(_TYPES)}")
+                continue
+            try:
+                values[key] = _value(key, value)
+                blocked.pop(key, None)
+            except InputError as error:
+                values.pop(key, None)
+                problem = f"{SECTION}.{key} is {_shown(value)} ({source.name}): {error}"
+                if key in _GLOBS:
+                    problem += "; nothing is completed until it is right"
+                    blocked[key] = problem
+                else:
+                    problem += f"; {_shown(_DEFAULTS[key])} is used"
+                problems.append(problem)
+    return Loaded(Settings(**values), tuple(problems), next(iter(blocked.values()), None))
+
+
+def user_file() -> Path:
+    """Returns the path of the user's settings file."""
+    return Path(platformdirs.user_config_dir("midspan")) / "settings.json"
+
+
+def read_user_file(path: Path) -> Source:
+    """Reads the user's settings; a file that is absent says nothing. Never raises."""
+    try:
+        return client_source(str(path), json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Source(str(path), {})
+    except (OSError, ValueError, RecursionError) as error:
+        return Source(
+            str(path), {}, f"{path} cannot be read ({error}); nothing is completed until it is repaired or removed"
+        )
+
+
+def client_source(name: str, value: object) -> Source:
+    """Returns what a client sent as a source; nothing at all is fine, anything but an object is not."""
+    if value is None:
+        return Source(name, {})
+    if not isinstance(value, Mapping):
+        return Source(name, {}, f"the settings in {name} are {_shown(value)}; an object with keys is accepted")
+    return Source(name, {str(key): inner for key, inner in value.items()})
+
+
+def _value(key: str, value: object) -> Any:
+    """Returns a value of the key's type. Raises InputError saying what is accepted."""
+    try:
+        converted = msgspec.convert(value, _TYPES[key])
+    except msgspec.ValidationError as error:
+        raise InputError(f"{_accepted(key)} is accepted") from error
+    if key in _GLOBS:
+        for glob in converted:
+            check_glob(glob)
+    return converted
+
+
+def _accepted(key: str) -> str:
+    return next(str(meta.description) for meta in _TYPES[key].__metadata__ if isinstance(meta, msgspec.Meta))
+
+
+def _shown(value: object) -> str:
+    """Returns a value as JSON, short enough for a message."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_TYPES: dict[str, Any] = get_type_hints(Settings, include_extras=True)
+_DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Settings())
+_GLOBS = ("excluded_globs", "private_globs")

@@ -1,0 +1,59 @@
+"""Answers without a suggestion, and what is remembered of them so that a user can ask why nothing appeared."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Literal
+
+import msgspec
+
+State = Literal["ready", "silent", "off", "failed"]
+"""Of the last answer: a suggestion, none, none because of settings or exclusions, none because the engine failed."""
+
+N_KEPT = 20
+"""Enough to see what the last minute of typing met with."""
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """Answers a request with nothing, and says why in plain words."""
+
+    reason: str
+    state: State = "silent"
+
+
+SUPERSEDED = Silence("superseded by a newer request for this document")
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Says what the last answer was: the body of a `midspan/status` notification."""
+
+    state: State
+    reason: str | None
+
+
+class SilenceLog:
+    """Keeps the last silences and counts answers; it holds no text of any document."""
+
+    def __init__(self) -> None:
+        self.status = Status("ready", None)
+        self.last: deque[Silence] = deque(maxlen=N_KEPT)
+        self.counts: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        """What the engine offered and the filters kept back, by reason."""
+
+    def note(self, silence: Silence | None) -> bool:
+        """Notes an answer, None for one with suggestions; says whether the status changed.
+
+        Superseded requests are counted only: they come with every key, and the newer request tells more.
+        """
+        before = self.status
+        if silence is SUPERSEDED:
+            self.counts["superseded"] += 1
+        elif silence is None:
+            self.counts["suggested"] += 1
+            self.status = Status("ready", None)
+        else:
+            self.counts[silence.state] += 1
+            self.last.append(silence)
+            self.status = Status(silence.state, silence.reason)
+        return self.status != before

@@ -1,0 +1,110 @@
+"""Messages of the Language Server Protocol over the pipes that an editor opened: a header with the length, then JSON.
+
+Both pipes are driven by the event loop. A thread that waits for stdin would keep the process alive after `exit`, and
+a blocking stdout would let a client that does not read stop everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import sys
+
+from midspan_engine.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 128 * 2**20
+"""Longer messages are dropped unread: a file of that size is not completed anyway (`completion.MAX_CHARACTERS`)."""
+READ_CHUNK = 2**20
+FLUSH_TIMEOUT_S = 1.0
+"""How long a client may take to read our last words."""
+
+
+class Connection:
+    """Holds the two pipes of one client. The end of either is the end of both."""
+
+    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.WriteTransport, pipe: _Outgoing) -> None:
+        self._reader = reader
+        self._transport = transport
+        self._pipe = pipe
+
+    async def read(self) -> bytes | None:
+        """Returns the body of the next message; None once the client is gone."""
+        n_body: int | None = None
+        while True:
+            try:
+                line = await self._reader.readline()
+            except ValueError:
+                logger.warning("skipped input that is no LSP message")
+                continue
+            if not line:
+                return None
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"content-length" and value.strip().isdigit():
+                n_body = int(value)
+            elif not line.strip() and n_body is not None:
+                body = await self._body(n_body)
+                if body is not None:
+                    return body
+                n_body = None
+
+    async def _body(self, n: int) -> bytes | None:
+        """Returns a body of n bytes, b"" for a client that left inside it, None for one that is too long."""
+        try:
+            if n <= MAX_BODY_BYTES:
+                return await self._reader.readexactly(n)
+            logger.warning("dropped a message of %d bytes; at most %d are read", n, MAX_BODY_BYTES)
+            while n > 0:
+                n -= len(await self._reader.readexactly(min(n, READ_CHUNK)))
+            return None
+        except asyncio.IncompleteReadError:
+            return None
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes; those for a client that is gone are dropped."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Closes the outgoing pipe once it has taken what was written."""
+        self._transport.close()
+
+    async def flush(self) -> None:
+        """Closes, and waits a moment for a client that reads slowly."""
+        self.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._pipe.lost.wait(), FLUSH_TIMEOUT_S)
+
+
+class _Outgoing(asyncio.BaseProtocol):
+    """Notices that the client stopped reading, and ends the incoming side with it."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self.lost = asyncio.Event()
+        self._reader = reader
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+        self._reader.feed_eof()
+
+
+async def open_stdio() -> Connection:
+    """Returns the connection of this process's stdin and stdout. Raises InputError where they are not pipes."""
+    for stream in (sys.stdin, sys.stdout):
+        if stream is None or not _is_pipe(stream.fileno()):
+            raise InputError("the language server talks over pipes, not files or devices; let an editor start it")
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=READ_CHUNK)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    transport, pipe = await loop.connect_write_pipe(lambda: _Outgoing(reader), sys.stdout.buffer)
+    return Connection(reader, transport, pipe)
+
+
+def _is_pipe(fd: int) -> bool:
+    """Says whether the event loop can watch a descriptor: asyncio accepts /dev/null too, and then hangs."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)

@@ -1,0 +1,127 @@
+"""Contexts: what the engine is shown of a file, written with `║` for the cursor."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midspan_server.context import (
+    MAX_PREFIX,
+    MAX_SUFFIX,
+    PREFIX_JUMP,
+    Context,
+    Selected,
+    Trigger,
+    context_at,
+    fill_of,
+    reason_not_to_ask,
+)
+from midspan_server.settings import Settings
+from midspan_server.text import snapshot
+
+
+def context(marked: str, trigger: Trigger = "automatic", selected: Selected | None = None) -> Context:
+    return context_at(snapshot(marked.replace("║", "")), marked.index("║"), trigger, selected)
+
+
+def test_a_context_holds_both_sides_and_both_halves_of_the_line() -> None:
+    found = context("def f(x):\n    return ║ + 1\n\ny = 2\n")
+    assert found.prefix == "def f(x):\n    return "
+    assert found.suffix == " + 1\n\ny = 2\n"
+    assert (found.line_prefix, found.line_suffix, found.indentation) == ("    return ", " + 1", "    ")
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\r"])
+def test_the_engine_sees_line_feeds_only(newline: str) -> None:
+    found = context(newline.join(["a = 1", "b = ║2", "c = 3"]))
+    assert (found.prefix, found.suffix) == ("a = 1\nb = ", "2\nc = 3")
+    assert (found.line_prefix, found.line_suffix) == ("b = ", "2")
+
+
+def test_form_feeds_do_not_end_a_line() -> None:
+    assert context("a\f b║ \u2028c\nd").line_prefix == "a\f b"
+    assert context("a\f b║ \u2028c\nd").line_suffix == " \u2028c"
+
+
+def test_halves_of_characters_never_reach_the_wire() -> None:
+    found = context("x = '\ud83d' + ║'\ude00'")
+    (found.prefix + found.suffix).encode()
+
+
+@pytest.mark.parametrize(
+    ("marked", "asks"),
+    [("pri║nt", False), ("print║", True), ("║print", True), ("x1║_y", False), ("foo(║bar)", True), ("naï║ve", False)],
+)
+def test_nothing_is_asked_inside_a_word_unless_invoked(marked: str, asks: bool) -> None:
+    assert (reason_not_to_ask(context(marked)) is None) is asks
+    assert reason_not_to_ask(context(marked, "invoked")) is None
+
+
+@pytest.mark.parametrize(
+    ("marked", "trigger", "single_line"),
+    [
+        ("def f():\n    ║\n", "automatic", True),
+        ("def f():\n    ║\n", "invoked", False),
+        ("def f():\n    x║\n", "invoked", True),
+        ("║", "invoked", False),
+    ],
+)
+def test_several_lines_are_asked_for_on_a_blank_line_by_hand(marked: str, trigger: Trigger, single_line: bool) -> None:
+    fill = fill_of(context(marked, trigger), "file:///a.py", "python", Settings(max_tokens=20))
+    assert fill.single_line is single_line
+    assert fill.max_tokens == (20 if single_line else 40)
+    assert fill.n_candidates == (3 if trigger == "invoked" else 1)
+
+
+def test_a_selected_completion_item_is_part_of_the_prefix_and_of_what_is_replaced() -> None:
+    found = context("import o║\nx", selected=Selected(7, 8, "os.path"))
+    assert found.prefix == "import os.path"
+    assert (found.start, found.end, found.selected, found.suffix) == (7, 8, "os.path", "\nx")
+
+
+@pytest.mark.parametrize("selected", [Selected(0, 3, "b"), Selected(9, 12, "b"), Selected(99, 100, "b")])
+def test_a_selected_item_elsewhere_is_left_aside(selected: Selected) -> None:
+    found = context("a = 1\nb║ = 2\nc = 3", selected=selected)
+    assert (found.start, found.end, found.selected) == (7, 7, "")
+
+
+def test_a_long_prefix_is_cut_at_a_line_start() -> None:
+    found = context("".join(f"line = {n}\n" for n in range(9000)) + "║")
+    assert MAX_PREFIX - PREFIX_JUMP - 20 < len(found.prefix) <= MAX_PREFIX
+    assert found.prefix.startswith("line = ")
+
+
+def test_the_cut_of_a_growing_file_moves_only_in_jumps() -> None:
+    text = "".join(f"line = {n}\n" for n in range(4000))
+    starts = []
+    for _ in range(3 * PREFIX_JUMP // 64):
+        text += "x" * 63 + "\n"
+        found = context(text + "║")
+        starts.append(len(text) - len(found.prefix))
+    moves = [b - a for a, b in pairwise(starts) if a != b]
+    assert 1 <= len(moves) <= 3
+    assert all(abs(move - PREFIX_JUMP) < 128 for move in moves)
+
+
+def test_a_line_of_5_mb_is_cut_hard() -> None:
+    text = "x" * 5_000_000
+    found = context_at(snapshot(text), 2_500_000, "invoked")
+    assert MAX_PREFIX - PREFIX_JUMP < len(found.prefix) <= MAX_PREFIX
+    assert len(found.suffix) == MAX_SUFFIX
+
+
+def test_a_long_suffix_ends_with_a_line() -> None:
+    found = context("║" + "".join(f"line = {n}\r\n" for n in range(9000)))
+    assert len(found.suffix) <= MAX_SUFFIX
+    assert found.suffix.endswith("\n")
+    assert found.suffix.splitlines()[-1].startswith("line = ")
+
+
+@given(st.text(alphabet="ab \t\n\r\f😀é(", max_size=60), st.integers(0, 60))
+def test_prefix_and_suffix_are_the_whole_of_a_short_file(text: str, at: int) -> None:
+    found = context_at(snapshot(text), min(at, len(text)), "invoked")
+    whole = (text[: found.start], text[found.end :])
+    assert (found.prefix, found.suffix) == tuple(part.replace("\r\n", "\n").replace("\r", "\n") for part in whole)

@@ -1,0 +1,433 @@
+"""The engine host as a real process behind a real socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from midspan_engine.framing import pack
+from midspan_engine.protocol import (
+    Cancel,
+    Draft,
+    EngineStatus,
+    Failed,
+    Fill,
+    Filled,
+    Reply,
+    Request,
+    Shutdown,
+    StatusRequest,
+)
+
+PATIENCE_S = 120.0
+CHECKPOINT = Path(__file__).parents[1] / "engine" / "midspan_engine" / "checkpoint"
+needs_model = pytest.mark.skipif(
+    not (CHECKPOINT / "config.json").exists(), reason="the embedded checkpoint is not part of this tree"
+)
+
+
+def wait_until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not claim():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+class Client:
+    """A blocking client that speaks the frames itself, so that the host is not tested by our own client alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(PATIENCE_S)
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
+
+    def send(self, request: Request) -> None:
+        self.socket.sendall(pack(request))
+
+    def receive(self) -> Reply | None:
+        header = self._read(4)
+        if header is None:
+            return None
+        body = self._read(struct.unpack(">I", header)[0])
+        assert body is not None, "the host ended inside a frame"
+        return msgspec.msgpack.decode(body, type=Reply)
+
+    def ask(self, request: Request) -> Reply | None:
+        self.send(request)
+        return self.receive()
+
+    def status(self) -> EngineStatus:
+        reply = self.ask(StatusRequest(id=999))
+        assert isinstance(reply, EngineStatus)
+        return reply
+
+    def wait_for_state(self, state: str) -> None:
+        wait_until(lambda: self.status().state == state)
+
+    def is_closed_by_host(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _read(self, size: int) -> bytes | None:
+        data = b""
+        while len(data) < size:
+            try:
+                piece = self.socket.recv(size - len(data))
+            except ConnectionError:
+                return None
+            if not piece:
+                return None
+            data += piece
+        return data
+
+
+class Hosts:
+    """Starts hosts on one socket and ends them with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "run" / "engine.sock"
+        self.log = folder / "hosts.log"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self._clients: list[Client] = []
+
+    def start(self, checkpoint: Path, idle_minutes: float = 10) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "midspan_engine", "host", "--socket", str(self.socket)]
+        command += ["--checkpoint", str(checkpoint), "--idle-minutes", str(idle_minutes)]
+        with self.log.open("ab") as log:
+            host = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+        self.started.append(host)
+        return host
+
+    def client(self) -> Client:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._clients.append(Client(self.socket))
+            except (FileNotFoundError, ConnectionError):
+                assert time.monotonic() < deadline, "no host listens"
+                time.sleep(0.02)
+            else:
+                return self._clients[-1]
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.close()
+        for host in self.started:
+            host.kill()
+            host.wait()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    hosts = Hosts(tmp_path)
+    yield hosts
+    hosts.end()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """One host of the embedded checkpoint for all tests that leave it as it was: importing torch takes seconds."""
+    hosts = Hosts(tmp_path_factory.mktemp("model"))
+    hosts.start(CHECKPOINT)
+    yield hosts
+    hosts.end()
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Path:
+    """A checkpoint folder that does not exist: the host says so and never imports torch."""
+    return tmp_path / "no-such-checkpoint"
+
+
+def fill(id: int = 1, **changes: object) -> Fill:
+    values = {"document": "file:///a.py", "parts": ("def add(a, b):\n    return ", "\n"), "max_steps": 6, **changes}
+    return Fill(id=id, **values)  # type: ignore[arg-type]
+
+
+def test_folder_and_socket_are_closed_to_other_users(hosts: Hosts, nowhere: Path) -> None:
+    hosts.start(nowhere)
+    hosts.client()
+    assert stat.S_IMODE(hosts.socket.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(hosts.socket.stat().st_mode) == 0o600
+
+
+def test_folder_open_to_others_is_refused_with_advice(hosts: Hosts, nowhere: Path) -> None:
+    hosts.socket.parent.mkdir()
+    hosts.socket.parent.chmod(0o755)
+    host = hosts.start(nowhere)
+    assert host.wait(PATIENCE_S) == 2
+    (line,) = hosts.log.read_text().splitlines()
+    assert line.startswith("midspan: ")
+    assert "chmod 700" in line
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+def test_folder_of_another_user_is_refused(hosts: Hosts, nowhere: Path) -> None:
+    hosts.socket.parent.mkdir(mode=0o700)
+    os.chown(hosts.socket.parent, 12345, 12345)
+    host = hosts.start(nowhere)
+    assert host.wait(PATIENCE_S) == 2
+    assert "belongs to another user" in hosts.log.read_text()
+
+
+def test_of_five_hosts_started_at_once_one_lives(hosts: Hosts, nowhere: Path) -> None:
+    for _ in range(5):
+        hosts.start(nowhere)
+    wait_until(lambda: sum(host.poll() is not None for host in hosts.started) == 4)
+    assert sorted(str(host.poll()) for host in hosts.started) == ["0", "0", "0", "0", "None"]
+    (winner,) = [host for host in hosts.started if host.poll() is None]
+    client = hosts.client()
+    assert client.status().pid == winner.pid
+    client.wait_for_state("failed")
+    assert len(hosts.log.read_text().splitlines()) == 1, "only the winner may have something to say"
+
+
+def test_socket_of_a_killed_host_is_taken_over(hosts: Hosts, nowhere: Path) -> None:
+    first = hosts.start(nowhere)
+    hosts.client()
+    first.kill()
+    first.wait(PATIENCE_S)
+    assert hosts.socket.exists()
+    second = hosts.start(nowhere)
+    assert hosts.client().status().pid == second.pid
+
+
+def test_missing_checkpoint_is_told_to_every_fill_and_the_host_lives_on(hosts: Hosts, nowhere: Path) -> None:
+    hosts.start(nowhere)
+    client = hosts.client()
+    for id in (1, 2):
+        reply = client.ask(fill(id))
+        assert isinstance(reply, Failed)
+        assert reply.id == id
+        assert reply.is_input
+        assert str(nowhere) in reply.message
+        assert "MIDSPAN_CHECKPOINT" in reply.message
+    status = client.status()
+    assert (status.state, status.n_fills, status.n_clients) == ("failed", 2, 1)
+    assert status.error is not None
+    assert str(nowhere) in status.error
+    assert status.rss_bytes > 2**20
+
+
+def test_host_without_a_model_never_imports_torch(hosts: Hosts, nowhere: Path) -> None:
+    hosts.start(nowhere)
+    client = hosts.client()
+    client.wait_for_state("failed")
+    # An interpreter with torch maps its libraries; 60 MB is twice what this host needs without.
+    assert client.status().rss_bytes < 60 * 2**20
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        struct.pack(">I", 2**31),
+        struct.pack(">I", 5) + b"hello",
+        struct.pack(">I", 4) + b"\xa3\xff\xff\xff",
+        struct.pack(">I", 100_000) + b"\x91" * 100_000,
+        pack(Filled(id=1)),
+        pack(fill(7)) + pack(fill(7)),
+    ],
+    ids=["too long", "no message", "no UTF-8", "nested too deep", "a reply", "an id in use"],
+)
+def test_malformed_frame_closes_that_connection_only(hosts: Hosts, nowhere: Path, noise: bytes) -> None:
+    hosts.start(nowhere)
+    good, bad = hosts.client(), hosts.client()
+    good.wait_for_state("failed")
+    bad.socket.sendall(noise)
+    wait_until(lambda: good.status().n_clients == 1)
+    assert isinstance(good.ask(fill()), Failed)
+
+
+def test_client_that_leaves_inside_a_frame_is_forgotten(hosts: Hosts, nowhere: Path) -> None:
+    hosts.start(nowhere)
+    good, bad = hosts.client(), hosts.client()
+    bad.socket.sendall(pack(fill())[:10])
+    bad.close()
+    wait_until(lambda: good.status().n_clients == 1)
+
+
+def test_client_that_never_reads_is_dropped_and_blocks_nobody(hosts: Hosts, nowhere: Path) -> None:
+    hosts.start(nowhere)
+    good, bad = hosts.client(), hosts.client()
+    good.wait_for_state("failed")
+    bad.socket.settimeout(0.5)
+    requests = b"".join(pack(StatusRequest(id=id)) for id in range(5000))
+    with contextlib.suppress(ConnectionError):
+        for _ in range(60):
+            bad.socket.sendall(requests)
+    wait_until(lambda: good.status().n_clients == 1)
+    assert isinstance(good.ask(fill()), Failed)
+
+
+def test_shutdown_ends_the_host_and_removes_the_socket(hosts: Hosts, nowhere: Path) -> None:
+    host = hosts.start(nowhere)
+    client, other = hosts.client(), hosts.client()
+    client.send(Shutdown())
+    assert host.wait(PATIENCE_S) == 0
+    assert not hosts.socket.exists()
+    assert client.receive() is None
+    assert other.receive() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_host_in_order(hosts: Hosts, nowhere: Path, number: signal.Signals) -> None:
+    host = hosts.start(nowhere)
+    hosts.client()
+    host.send_signal(number)
+    assert host.wait(PATIENCE_S) == 0
+    assert "Traceback" not in hosts.log.read_text()
+    assert not hosts.socket.exists()
+
+
+def test_idle_host_leaves_although_its_status_is_polled(hosts: Hosts, nowhere: Path) -> None:
+    host = hosts.start(nowhere, idle_minutes=0.02)
+    client = hosts.client()
+    with contextlib.suppress(BrokenPipeError):
+        while client.ask(StatusRequest(id=1)) is not None:
+            time.sleep(0.02)
+    assert host.wait(PATIENCE_S) == 0
+    assert not hosts.socket.exists()
+
+
+def test_host_whose_socket_was_removed_makes_room_for_another(hosts: Hosts, nowhere: Path) -> None:
+    first = hosts.start(nowhere)
+    hosts.client()
+    hosts.socket.unlink()
+    assert first.wait(PATIENCE_S) == 0
+    second = hosts.start(nowhere)
+    assert hosts.client().status().pid == second.pid
+
+
+def test_source_text_never_reaches_the_log(hosts: Hosts, nowhere: Path) -> None:
+    host = hosts.start(nowhere)
+    client = hosts.client()
+    client.ask(fill(parts=("password_of_mine = ", "\n")))
+    client.send(Shutdown())
+    assert host.wait(PATIENCE_S) == 0
+    assert "password_of_mine" not in hosts.log.read_text()
+
+
+@needs_model
+def test_status_is_answered_while_the_model_is_loading(hosts: Hosts) -> None:
+    hosts.start(CHECKPOINT)
+    client = hosts.client()
+    assert client.status().state == "loading"
+    client.wait_for_state("ready")
+    status = client.status()
+    assert status.n_parameters > 0
+    assert "python" in status.languages
+    assert status.checkpoint == str(CHECKPOINT)
+
+
+@needs_model
+def test_fill_is_answered_after_its_drafts(model: Hosts) -> None:
+    client = model.client()
+    client.send(fill(5, watch=True))
+    replies = [client.receive()]
+    while isinstance(replies[-1], Draft):
+        replies.append(client.receive())
+    *drafts, answer = replies
+    assert isinstance(answer, Filled)
+    assert answer.id == 5
+    assert len(drafts) == answer.stats.steps > 0
+    assert client.status().n_documents == 1
+
+
+@needs_model
+def test_cancelled_fills_are_answered_at_once_running_or_queued(model: Hosts) -> None:
+    client = model.client()
+    for id in range(1, 21):
+        client.send(fill(id))
+    for id in range(1, 21):
+        client.send(Cancel(id=id))
+    replies = [client.receive() for _ in range(20)]
+    assert sorted(reply.id for reply in replies if isinstance(reply, Filled)) == list(range(1, 21))
+    assert [reply.silence for reply in replies if isinstance(reply, Filled)].count("cancelled") >= 19
+    answer = client.ask(fill(21))
+    assert isinstance(answer, Filled)
+    assert answer.id == 21
+    assert answer.silence != "cancelled"
+
+
+@needs_model
+def test_fills_of_a_vanished_client_are_not_run(model: Hosts) -> None:
+    gone, client = model.client(), model.client()
+    client.wait_for_state("ready")
+    n_others = client.status().n_clients - 1
+    for id in range(1, 51):
+        gone.send(fill(id, max_tokens=64, single_line=False))
+    gone.close()
+    wait_until(lambda: client.status().n_clients == n_others)
+    client.wait_for_state("ready")
+    assert isinstance(client.ask(fill()), Filled)
+
+
+@needs_model
+def test_unusable_fill_fails_alone(model: Hosts) -> None:
+    client = model.client()
+    reply = client.ask(fill(1, parts=("only one part",)))
+    assert isinstance(reply, Failed)
+    assert reply.is_input
+    assert reply.message
+    assert isinstance(client.ask(fill(2)), Filled)
+
+
+@needs_model
+def test_signal_during_a_fill_ends_the_host(hosts: Hosts) -> None:
+    host = hosts.start(CHECKPOINT)
+    client = hosts.client()
+    client.send(fill(watch=True))
+    assert isinstance(client.receive(), Draft)
+    host.terminate()
+    assert host.wait(PATIENCE_S) == 0
+    assert not hosts.socket.exists()
+    assert "Traceback" not in hosts.log.read_text()
+
+
+@needs_model
+def test_signal_while_torch_is_being_imported_ends_the_host(hosts: Hosts) -> None:
+    host = hosts.start(CHECKPOINT)
+    hosts.client()
+    host.terminate()
+    assert host.wait(PATIENCE_S) == 0
+    assert not hosts.socket.exists()
+
+
+def engine_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-X", "importtime", "-m", "midspan_engine", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def test_help_of_the_engine_lists_commands_without_importing_them() -> None:
+    done = engine_command("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("bench", "eval", "host", "train", "verify"))
+    assert "torch" not in done.stderr
+
+
+def test_unknown_command_or_option_is_unusable_input() -> None:
+    for arguments in (("hosts",), ("host", "--idle-minutes", "0"), ("host",)):
+        done = engine_command(*arguments)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
