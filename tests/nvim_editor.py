@@ -22,6 +22,9 @@ PROGRAMS = Path(sys.executable).parent
 DEADLINE_S = 20.0
 """Patience for one event; a busy two-core machine takes seconds for what is usually instant."""
 
+_SETTINGS = "{ min_confidence = 0, deadline_ms = 20000 }"
+"""These tests are about the editor: what the engine finds is shown, however unsure it is and busy the machine."""
+
 # Counts what passes between editor and server: `asked` by Neovim's completion, `sent` over the wire, `open` unanswered.
 _WATCH_REQUESTS = """
 local method = "textDocument/inlineCompletion"
@@ -96,6 +99,7 @@ def nvim_arguments(file: Path, *options: str) -> list[str]:
         "lua vim.keymap.set('i', '<M-l>', '<Plug>(midspan-accept)'); "
         "vim.keymap.set('i', '<M-w>', '<Plug>(midspan-accept-word)'); "
         "vim.keymap.set('i', '<M-d>', '<Plug>(midspan-dismiss)'); "
+        f"vim.lsp.config('midspan', {{ settings = {{ midspan = {_SETTINGS} }} }}); "
         "vim.lsp.enable('midspan')",
         str(file),
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -384,20 +382,3 @@ async def test_exit_does_not_wait_for_the_client_to_close_its_pipe(launch: Launc
             await client.inline(0, 0)
         client.notify("exit")
         assert await client.process.wait() == 0
-
-
-@pytest.mark.parametrize("device", [subprocess.DEVNULL, None], ids=["device", "file"])
-def test_a_server_without_an_editor_says_so(launch: Launch, tmp_path: Path, device: int | None) -> None:
-    path = tmp_path / "in"
-    path.write_bytes(b"")
-    with path.open("rb") as file:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "midspan_server", "lsp"],
-            stdin=file if device is None else device,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-    assert done.returncode == 2
-    assert "let an editor start it" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -38,7 +38,7 @@ class Engine:
     ) -> None:
         self.model, self.tokens, self.infill, self.generation = model, tokens, infill, generation
         self._rules = GapRules(tokens, infill.blank_token_id)
-        self._prefixes = PrefixCache(model)
+        self.prefixes = PrefixCache(model)
 
     @classmethod
     def load(cls, checkpoint: Path) -> Engine:
@@ -73,11 +73,11 @@ class Engine:
     @property
     def n_documents(self) -> int:
         """The number of documents with cached keys and values."""
-        return len(self._prefixes)
+        return len(self.prefixes)
 
     def forget(self, document: str) -> None:
         """Drops what is kept for a document."""
-        self._prefixes.forget(document)
+        self.prefixes.forget(document)
 
     def fill(
         self,
@@ -86,21 +86,28 @@ class Engine:
         received: float,
         is_cancelled: Callable[[], bool],
         on_draft: Callable[[Draft], None] | None = None,
+        free_suffix: bool = False,
     ) -> Filled:
         """Fills the gaps of a request.
 
         `received` is `time.perf_counter()` at receipt; the deadline counts from it. Raises InputError for a request
-        that cannot be laid out, Cancelled when the flag is seen between two steps.
+        that cannot be laid out, Cancelled when the flag is seen between two steps. `free_suffix` hides the suffix from
+        the canvas, for the evaluation's baseline.
         """
         if self.languages and request.language not in self.languages:
             known = ", ".join(self.languages)
             return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {request.language or 'this language'}")
         n_gap = max(1, min(request.max_tokens, self.infill.gap_tokens))
         prompt = build_prompt(
-            request.parts, self.tokens, self.infill, n_gap=n_gap, n_slots=self.model.config.canvas_length
+            request.parts,
+            self.tokens,
+            self.infill,
+            n_gap=n_gap,
+            n_slots=self.model.config.canvas_length,
+            free_suffix=free_suffix,
         )
         started = time.perf_counter()
-        cache, n_encoded = self._prefixes.encode(request.document, prompt.context)
+        cache, n_encoded = self.prefixes.encode(request.document, prompt.context)
         encoded = time.perf_counter()
         settled = self._denoise(request, prompt, cache, received, is_cancelled, on_draft)
         ended = time.perf_counter()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 
 import torch
+import torch.nn.functional as F
 
 from midspan_engine.tokens import Tokens
 
@@ -19,7 +21,9 @@ class GapRules:
     def __init__(self, tokens: Tokens, blank_token_id: int | None) -> None:
         self._spellings = tokens.spellings
         self._sorted = sorted((spelling, index) for index, spelling in enumerate(tokens.spellings) if spelling)
-        self._blank = blank_token_id
+        self._ids: defaultdict[bytes, list[int]] = defaultdict(list)
+        for spelling, index in self._sorted:
+            self._ids[spelling].append(index)
         special = torch.tensor([not spelling for spelling in tokens.spellings])
         if blank_token_id is not None:
             special[blank_token_id] = False
@@ -27,20 +31,22 @@ class GapRules:
         self._forbidden = {False: special, True: special | breaks}
 
     def constrain(self, z_GV: torch.Tensor, start: int, required: bytes, single_line: bool) -> torch.Tensor:
-        """Returns the logits [G, V] of one gap with forbidden tokens at -inf.
+        """Returns the logits [G, V] of one gap with forbidden tokens at -inf; changes them in place.
 
         `required` is what the gap's text must begin with from slot `start` on. Slot by slot the tokens that fit it
         are kept and the best of them decides what the next slot must spell, until `required` is spelled.
         """
-        z_GV = z_GV.masked_fill(self._forbidden[single_line].to(z_GV.device), -torch.inf)
-        for slot in range(start, len(z_GV)):
-            if not required:
+        forbidden_V = self._forbidden[single_line].to(z_GV.device)
+        n_unused = z_GV.shape[-1] - len(forbidden_V)  # rows of the embedding that no token uses
+        unconstrained_GV = z_GV[start:].clone() if required else z_GV
+        z_GV.masked_fill_(F.pad(forbidden_V, (0, n_unused), value=True), -torch.inf)
+        for z_V, before_V in zip(z_GV[start:], unconstrained_GV, strict=False):
+            fitting = self.fitting(required, single_line) if required else []
+            if not fitting:
                 break
-            fitting = self.fitting(required, single_line)
-            row = torch.full_like(z_GV[slot], -torch.inf)
-            row[fitting] = z_GV[slot, fitting].nan_to_num(neginf=-1e4)
-            z_GV[slot] = row
-            required = self.rest(required, int(row.argmax()))
+            z_V.fill_(-torch.inf)
+            z_V[fitting] = before_V[fitting]
+            required = self.rest(required, int(z_V.argmax()))
         return z_GV
 
     def rest(self, required: bytes, token: int) -> bytes:
@@ -49,23 +55,12 @@ class GapRules:
 
     def fitting(self, required: bytes, single_line: bool) -> list[int]:
         """Returns the ids that spell a part of `required`, or all of it and more; never empty for byte-level BPE."""
-        found = []
-        for length in range(1, len(required) + 1):
-            found += self._spelled(required[:length])
-        first = bisect_left(self._sorted, (required, -1))
-        for spelling, index in self._sorted[first:]:
+        found = [index for length in range(1, len(required) + 1) for index in self._ids.get(required[:length], ())]
+        for rank in range(bisect_left(self._sorted, (required, -1)), len(self._sorted)):
+            spelling, index = self._sorted[rank]
             if not spelling.startswith(required):
                 break
             more = spelling[len(required) :]
             if more and not (single_line and (b"\n" in more or b"\r" in more)):
                 found.append(index)
-        return found
-
-    def _spelled(self, spelling: bytes) -> list[int]:
-        first = bisect_left(self._sorted, (spelling, -1))
-        found = []
-        for candidate, index in self._sorted[first:]:
-            if candidate != spelling:
-                break
-            found.append(index)
         return found

@@ -35,7 +35,8 @@ class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     max_steps: int = 48
     """Upper bound of denoising steps."""
     deadline_ms: float | None = None
-    """Milliseconds from receipt after which the best draft so far is the answer; None waits for the stop rule."""
+    """Milliseconds from receipt (or from when the checkpoint is loaded, if later) after which the best draft so far is
+    the answer; None waits for the stop rule."""
     min_confidence: float = 0.0
     """Candidates below this confidence (0..1) are dropped; none left means silence."""
     seed: int = 0

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,7 @@ class Worker:
         self._loop = loop
         self._inbox: queue.SimpleQueue[Job | Forget | None] = queue.SimpleQueue()
         self._is_filling = False
+        self._loaded = 0.0
         # A daemon: an interpreter that ends while torch is still being imported must not wait for it.
         self._thread = threading.Thread(target=self._run, name="midspan-model", daemon=True)
 
@@ -116,13 +118,14 @@ class Worker:
             from midspan_engine.engine import Engine
 
             self.engine = Engine.load(self._checkpoint)
+            self._loaded = time.perf_counter()
             logger.info("ready: %s on %s", self._checkpoint, self.engine.device)
         except MidspanError as error:
             logger.error("the checkpoint cannot be loaded: %s", error)
             self.load_failure = Failed(id=0, message=str(error), is_input=isinstance(error, InputError))
         except Exception as error:  # the thread must live on to tell every client
             logger.exception("the engine cannot be loaded")
-            message = f"the engine cannot be loaded ({type(error).__name__}: {error}); run `midspan doctor`"
+            message = f"the engine cannot be loaded ({type(error).__name__}: {error}); the engine's log says more"
             self.load_failure = Failed(id=0, message=message)
 
     def _answer(self, job: Job) -> Filled | Failed:
@@ -135,7 +138,7 @@ class Worker:
         try:
             return self.engine.fill(
                 request,
-                received=job.received,
+                received=max(job.received, self._loaded),  # a deadline is not spent on loading
                 is_cancelled=job.is_cancelled,
                 on_draft=(lambda draft: self._post(job.on_draft, draft)) if request.watch else None,
             )

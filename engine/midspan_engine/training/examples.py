@@ -16,14 +16,16 @@ import numpy.typing as npt
 
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import InfillConfig
+from midspan_engine.errors import InputError
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.gaps import DEFAULT_MIX, cut, draw_kind
 
 LOOK_AHEAD = 192
 """Tokens behind a row from which gaps and suffixes may still be cut."""
 GAP_SIZES = (12, 16, 24, 32, 40)
-"""Slots of a training gap; the engine may ask for any of them."""
-MAX_GAP = GAP_SIZES[-1]
+"""Slots of a training gap; the engine may ask for any number up to the largest that the recipe allows."""
+MAX_DRAWS = 1000
+"""Rows looked at for one with enough gaps; Python code needs one or two."""
 NO_SUFFIX_SHARE = 0.10
 LEFT_TO_RIGHT_SHARE = 0.65
 LENGTH_GIVEN_SHARE = 0.10
@@ -48,7 +50,7 @@ class CutCanvas:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Arrays of R rows of L tokens with K canvases each; B = R * K, C canvas slots, G = MAX_GAP gap slots."""
+    """Arrays of R rows of L tokens with K canvases each; B = R * K, C canvas slots, G slots of the largest gap."""
 
     rows_RL: Ints
     canvas_BC: Ints
@@ -65,10 +67,24 @@ class ExampleMaker:
     """Draws training batches from a packed stream of tokens, for ever; seeded, so that it can be replayed."""
 
     def __init__(
-        self, tokens: Tokens, stream: Path, infill: InfillConfig, *, n_tokens: int, n_canvases: int, n_slots: int, seed: int
+        self,
+        tokens: Tokens,
+        stream: Path,
+        infill: InfillConfig,
+        *,
+        n_tokens: int,
+        n_canvases: int,
+        n_slots: int,
+        seed: int,
     ) -> None:
-        assert infill.blank_token_id is not None and infill.mask_token_id is not None
+        assert infill.blank_token_id is not None, "recipes are checked for it"
+        assert infill.mask_token_id is not None, "recipes are checked for it"
         self._tokens, self._infill = tokens, infill
+        self._mask, self._pad, self._eos = infill.mask_token_id, tokens.pad_token_id or 0, tokens.eos_token_id or 0
+        self._gap_sizes = sorted({*(size for size in GAP_SIZES if size < infill.gap_tokens), infill.gap_tokens})
+        self._name = stream.name
+        if not stream.exists() or stream.stat().st_size < 2 * (n_tokens + LOOK_AHEAD + 1):
+            raise InputError(f"{stream} is missing or too short for rows of {n_tokens} tokens: pack more text into it")
         self._stream: npt.NDArray[np.uint16] = np.memmap(stream, dtype=np.uint16, mode="r")
         self._lengths = np.array([len(spelling) for spelling in tokens.spellings], dtype=np.int64)
         self._n_tokens, self._n_canvases, self._n_slots = n_tokens, n_canvases, n_slots
@@ -80,23 +96,26 @@ class ExampleMaker:
 
     def batch(self, n_rows: int) -> Batch:
         """Draws rows with canvases."""
-        rows, cuts = [], []
-        while len(rows) < n_rows:
+        drawn = [self._row_with_canvases() for _ in range(n_rows)]
+        return self._stack(np.stack([row for row, _ in drawn]), [made for _, cuts in drawn for made in cuts])
+
+    def _row_with_canvases(self) -> tuple[Ints, list[CutCanvas]]:
+        for _ in range(MAX_DRAWS):
             row = self._draw_row()
-            found = self._cut_canvases(row)
-            if len(found) == self._n_canvases:
-                rows.append(row[: self._n_tokens])
-                cuts += found
-        return self._stack(np.stack(rows), cuts)
+            cuts = self.cut_canvases(row)
+            if len(cuts) == self._n_canvases:
+                return row[: self._n_tokens], cuts
+        raise InputError(f"{self._name} has no rows with {self._n_canvases} gaps: is it Python code?")
 
     def _draw_row(self) -> Ints:
         start = self._rng.randrange(len(self._stream) - self._n_tokens - LOOK_AHEAD)
         return self._stream[start : start + self._n_tokens + LOOK_AHEAD].astype(np.int64)
 
-    def _cut_canvases(self, row: Ints) -> list[CutCanvas]:
+    def cut_canvases(self, row: Ints) -> list[CutCanvas]:
+        """Cuts canvases out of a row and the tokens that follow it; fewer than wanted where it has few gaps."""
         ends = np.cumsum(self._lengths[row])
         text = b"".join([self._tokens.spellings[index] for index in row]).decode("latin-1")  # one character a byte
-        breaks = ends[row == self._tokens.bos_token_id].tolist() + [int(ends[-1]) + 1]
+        breaks = [*ends[row == self._tokens.bos_token_id].tolist(), int(ends[-1]) + 1]
         found: list[CutCanvas] = []
         for _ in range(4 * self._n_canvases):
             if len(found) == self._n_canvases:
@@ -108,35 +127,46 @@ class ExampleMaker:
         return found
 
     def _make(self, row: Ints, ends: Ints, text: str, gap: tuple[int, int], breaks: list[int]) -> CutCanvas | None:
+        """Lays out one gap as `build_prompt` does; None where it cannot be learned from.
+
+        Documents are laid out one by one, although rows run across them: healing, tail and head stop at a `<bos>`.
+        """
         start, end = gap
-        document_end = next(place for place in breaks if place >= start)
-        before = text[max(0, start - 256) : start]
+        document_start = max((place for place in breaks if place < start), default=0)
+        document_end = min(place for place in breaks if place >= start)
+        before = text[max(document_start, start - 256) : start]
         after = text[end : min(document_end, end + _CHARACTERS_PER_SLOT * self._n_slots)]
         if end > document_end or not (before + text[start:end] + after).isascii():
             return None
         healed = start - len(before) + self._tokens.healing_point(before)
-        n_prompt = int(np.searchsorted(ends, healed, side="left")) + 1
-        if healed <= 0 or n_prompt > self._n_tokens or ends[n_prompt - 1] != healed:
+        # "right" takes a <bos>, which spells nothing, into the prompt of the document that it begins
+        n_prompt = int(np.searchsorted(ends, healed, side="right"))
+        if n_prompt == 0 or n_prompt > self._n_tokens or ends[n_prompt - 1] != healed:
             return None
         middle = self._tokens.encode(text[healed:end])
-        sizes = [size for size in GAP_SIZES if size >= len(middle)]
-        if not sizes:
+        sizes = [size for size in self._gap_sizes if size >= len(middle)]
+        head = self._head(after, is_whole=len(after) == document_end - end)
+        if not sizes or head is None:
             return None
-        tail = row[max(0, n_prompt - self._infill.tail_tokens) : n_prompt].tolist()
-        head = [] if self._rng.random() < NO_SUFFIX_SHARE else self._tokens.encode(after)
-        if head and len(after) == document_end - end:
-            head.append(self._tokens.eos_token_id or 0)
-        canvas = lay_out(
-            [tail, head], [self._rng.choice(sizes)], self._n_slots, hole=self._infill.mask_token_id or 0, pad=self._tokens.pad_token_id or 0
-        )
-        return CutCanvas(canvas, n_prompt - len(tail), middle)
+        first = max(0, int(np.searchsorted(ends, document_start, side="right")) - 1)
+        n_tail = min(self._infill.tail_tokens, n_prompt - first)
+        tail = row[n_prompt - n_tail : n_prompt].tolist()
+        canvas = lay_out([tail, head], [self._rng.choice(sizes)], self._n_slots, hole=self._mask, pad=self._pad)
+        return CutCanvas(canvas, n_prompt - n_tail, middle)
+
+    def _head(self, after: str, *, is_whole: bool) -> list[int] | None:
+        if self._rng.random() < NO_SUFFIX_SHARE:
+            return []
+        head = self._tokens.encode(after) + [self._eos] * is_whole
+        # a head that is cut short by the look-ahead would look like the end of a file
+        return head[: self._infill.head_tokens] if is_whole or len(head) > self._infill.head_tokens else None
 
     def _stack(self, rows: Ints, cuts: list[CutCanvas]) -> Batch:
         n = len(cuts)
         canvas = np.array([made.canvas.ids for made in cuts], dtype=np.int64)
         known = np.ones_like(canvas, dtype=np.bool_)
-        slots, targets = np.zeros((n, MAX_GAP), np.int64), np.zeros((n, MAX_GAP), np.int64)
-        weights = np.zeros((n, MAX_GAP), np.float32)
+        shape = (n, self._gap_sizes[-1])
+        slots, targets, weights = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float32)
         for index, made in enumerate(cuts):
             gap = made.canvas.gaps[0]
             blanks = [self._infill.blank_token_id] * (len(gap) - len(made.middle))
@@ -145,7 +175,7 @@ class ExampleMaker:
             slots[index, : len(gap)] = gap
             targets[index, : len(gap)] = answer
             weights[index, : len(gap)] = weight
-            canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._infill.mask_token_id)
+            canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._mask)
             known[index, gap.start : gap.stop] = revealed
         contexts = np.array([made.n_context for made in cuts], dtype=np.int64)
         return Batch(rows, canvas, known, contexts, slots, targets, weights)

@@ -19,7 +19,7 @@ class Optimiser:
 
     def __init__(self, model: DiffusionGemma, schedule: Schedule) -> None:
         self._world = dist.get_world_size() if dist.is_initialized() else 1
-        rank = dist.get_rank() if dist.is_initialized() else 0
+        self._rank = dist.get_rank() if dist.is_initialized() else 0
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         matrices = [p for name, p in model.named_parameters() if p.requires_grad and _is_matrix(name, p)]
         chosen = {id(p) for p in matrices}
@@ -29,7 +29,7 @@ class Optimiser:
         flat = [view for _, views in self._views for view in views]
         self._owned = [flat[start :: self._world] for start in range(self._world)]
         self._muon = torch.optim.Muon(
-            self._owned[rank],
+            self._owned[self._rank],
             lr=schedule.matrix_lr,
             weight_decay=schedule.weight_decay,
             momentum=0.95,
@@ -81,15 +81,23 @@ class Optimiser:
             for key, value in entries.items()
         }
 
-    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Takes over a state that `state` returned in a process of the same rank and number."""
-        for kind, optimiser in (("muon", self._muon), ("adam", self._adam)):
-            full = optimiser.state_dict()
+    def load_states(self, states: list[dict[str, torch.Tensor]]) -> None:
+        """Takes over what `state` returned in each process of an earlier run, in rank order; their number may differ.
+
+        Matrix i of all belongs to process i modulo their number, so the i-th state of rank r is matrix r + i * number.
+        """
+        muon: dict[int, dict[str, torch.Tensor]] = {}
+        adam: dict[int, dict[str, torch.Tensor]] = {}
+        for rank, tensors in enumerate(states):
             for name, tensor in tensors.items():
-                owner, index, key = name.split(".", 2)
-                if owner == kind:
-                    full["state"].setdefault(int(index), {})[key] = tensor
-            optimiser.load_state_dict(full)
+                kind, index, key = name.split(".", 2)
+                matrix = rank + int(index) * len(states)
+                if kind == "adam":
+                    adam.setdefault(int(index), {})[key] = tensor
+                elif matrix % self._world == self._rank:
+                    muon.setdefault(matrix // self._world, {})[key] = tensor
+        for optimiser, state in ((self._muon, muon), (self._adam, adam)):
+            optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
 
 
 def _is_matrix(name: str, parameter: torch.Tensor) -> bool:

@@ -9,8 +9,23 @@ import msgspec
 
 from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
+from midspan_engine.training.vocabulary import SPECIAL_TOKENS
 
 RECIPES = Path(__file__).parent / "recipes"
+
+_VISION = {
+    "model_type": "gemma4_vision",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "position_embedding_size": 64,
+}
+"""The smallest tower that transformers accepts."""
+_NEVER_IN_TEXT = SPECIAL_TOKENS.index("<unk>")
+"""A byte-level vocabulary spells everything, so this id marks the images that never come."""
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -77,12 +92,35 @@ def load_recipe(name: str) -> Recipe:
     """Reads a recipe by path, or by the name of one that ships. Raises InputError when it is missing or wrong."""
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     try:
-        return msgspec.convert(tomllib.loads(path.read_text()), Recipe)
+        recipe = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Recipe)
     except FileNotFoundError as error:
         known = ", ".join(sorted(found.stem for found in RECIPES.glob("*.toml")))
         raise InputError(f"no recipe {name}: give the path of a .toml file, or one of: {known}") from error
-    except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no usable recipe: {error}") from error
+    if fault := _fault(recipe):
+        raise InputError(f"{path} is no usable recipe: {fault}")
+    return recipe
+
+
+def _fault(recipe: Recipe) -> str | None:
+    """Returns what the fields contradict each other in, or None."""
+    shape, data, infill = recipe.shape, recipe.data, recipe.infill
+    if data.row_tokens > shape.sliding_window:
+        return "data.row_tokens must not be more than shape.sliding_window"
+    if infill.prompt_tokens > data.row_tokens:
+        return "infill.prompt_tokens must not be more than data.row_tokens, the longest prompt that is trained"
+    if infill.tail_tokens + infill.gap_tokens > shape.canvas_length:
+        return "infill.tail_tokens and infill.gap_tokens together must fit into shape.canvas_length"
+    if infill.mask_token_id is None or infill.blank_token_id is None:
+        return "infill.mask_token_id and infill.blank_token_id are needed"
+    if not shape.layer_types or shape.layer_types[-1] != "full_attention":
+        return "the last of shape.layer_types must be full_attention"
+    if min(recipe.schedule.steps, recipe.schedule.warmup_steps, data.canvases_per_row) < 1:
+        return "schedule.steps, schedule.warmup_steps and data.canvases_per_row must be at least 1"
+    return None
 
 
 def checkpoint_config(shape: Shape, vocab_size: int) -> dict[str, object]:
@@ -115,5 +153,9 @@ def checkpoint_config(shape: Shape, vocab_size: int) -> dict[str, object]:
         "dtype": "bfloat16",
         "tie_word_embeddings": True,
         "text_config": text,
-        "vision_config": None,
+        # transformers always builds a vision tower, by default one of 0.55B parameters; no text reaches this one
+        "vision_config": dict(_VISION),
+        "image_token_id": _NEVER_IN_TEXT,
+        "boi_token_id": _NEVER_IN_TEXT,
+        "eoi_token_id": _NEVER_IN_TEXT,
     }

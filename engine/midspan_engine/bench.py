@@ -1,0 +1,126 @@
+"""`midspan bench`: what one completion costs on this machine, as ratios against baselines run side by side.
+
+One-line gaps are cut from this package's own source, so that anyone measures the same. The prefix is warm, as it is
+while somebody types: the document was asked for one character earlier.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from midspan_engine.engine import Engine
+from midspan_engine.evaluation.cases import Case
+from midspan_engine.evaluation.command import EMBEDDED
+from midspan_engine.evaluation.methods import Methods
+from midspan_engine.footprint import measure_memory
+from midspan_engine.protocol import Fill, Stats
+from midspan_engine.training.gaps import cut
+
+SOURCES = ("config.py", "kv.py", "canvas.py", "tokens.py")
+"""Files of this package that the gaps are cut from."""
+
+
+@click.command(name="bench")
+@click.option("--checkpoint", type=click.Path(path_type=Path), default=EMBEDDED, help="Checkpoint folder.")
+@click.option("--cases", "n_cases", default=60, show_default=True, help="Number of gaps.")
+@click.option("--threads", default=None, type=int, help="CPU threads; default: as the resident engine takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def command(checkpoint: Path, n_cases: int, threads: int | None, as_json: bool) -> None:
+    """Measure one-line fills with a warm prefix beside the same weights run token by token."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    engine = Engine.load(checkpoint)
+    console = Console(stderr=True)
+    cases = own_cases(n_cases)
+    rows = measure(engine, cases, lambda items: track(items, "measuring", console=console, transient=True))
+    memory = measure_memory(checkpoint, (cases[0].prefix, cases[0].suffix))
+    report = {
+        "device": engine.device,
+        "threads": torch.get_num_threads(),
+        "n_parameters": engine.n_parameters,
+        "cases": len(cases),
+        "methods": rows,
+        "memory_mb": memory,
+    }
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        _print(rows, memory, f"{engine.device}, {torch.get_num_threads()} threads, {len(cases)} one-line gaps, warm prefix")
+
+
+def own_cases(n_cases: int) -> list[Case]:
+    """Cuts rest-of-line gaps from this package's own files, seeded."""
+    rng = random.Random(0)
+    cases: list[Case] = []
+    folder = Path(__file__).parent
+    while len(cases) < n_cases:
+        text = (folder / SOURCES[len(cases) % len(SOURCES)]).read_text(encoding="utf-8")
+        gap = cut("rest_of_line", text, rng.randrange(200, len(text)), rng)
+        if gap is not None and text[slice(*gap)].strip():
+            start, end = gap
+            cases.append(Case(f"bench-{len(cases)}", "rest_of_line", text[:start], text[start:end], text[end:]))
+    return cases
+
+
+def measure(
+    engine: Engine, cases: Sequence[Case], progress: Callable[[Sequence[Case]], Iterable[Case]]
+) -> dict[str, dict[str, float]]:
+    """Times every case with each method, interleaved so that a busy moment hits all of them."""
+    methods = Methods(engine)
+    stats: list[Stats] = []
+    times: dict[str, list[float]] = {"canvas": [], "token by token": []}
+    for case in cases[:3]:
+        _fill(engine, case)
+        methods.causal(case)
+    for case in progress(cases):
+        _fill(engine, Case(case.name, case.kind, case.prefix[:-1], "", case.suffix))
+        stats.append(_fill(engine, case))
+        times["canvas"].append(stats[-1].ms)
+        times["token by token"].append(methods.causal(case).ms)
+    base = statistics.median(times["token by token"])
+    rows = {
+        name: {"p50_ms": statistics.median(values), "p90_ms": _p90(values), "ratio": statistics.median(values) / base}
+        for name, values in times.items()
+    }
+    rows["canvas"] |= {
+        "steps": statistics.fmean(one.steps for one in stats),
+        "decoder_share": sum(one.decoder_ms for one in stats) / sum(one.ms for one in stats),
+        "n_encoded": statistics.fmean(one.n_encoded for one in stats),
+    }
+    return rows
+
+
+def _fill(engine: Engine, case: Case) -> Stats:
+    request = Fill(id=0, document=case.name, parts=(case.prefix, case.suffix))
+    return engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False).stats
+
+
+def _p90(values: Sequence[float]) -> float:
+    return sorted(values)[int(0.9 * (len(values) - 1))]
+
+
+def _print(rows: dict[str, dict[str, float]], memory: dict[str, float], title: str) -> None:
+    table = Table(title=title)
+    for column in ("method", "p50 ms", "p90 ms", "ratio of p50"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for name, row in rows.items():
+        table.add_row(name, f"{row['p50_ms']:.1f}", f"{row['p90_ms']:.1f}", f"{row['ratio']:.2f}")
+    canvas = rows["canvas"]
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{canvas['steps']:.1f} denoising steps a fill, {100 * canvas['decoder_share']:.0f} % of the time in the decoder, "
+        f"{canvas['n_encoded']:.1f} tokens encoded a fill"
+    )
+    console.print(f"memory: engine {memory['engine']:.0f} MB, front end {memory['front_end']:.0f} MB")

@@ -1,0 +1,24 @@
+"""The weights that a run from scratch starts with."""
+
+from __future__ import annotations
+
+import torch
+
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+
+
+def initialise(model: DiffusionGemma) -> None:
+    """Draws starting weights: unit-variance activations, quiet residual branches, attention at the usual 1/sqrt(D)."""
+    branch = (2 * model.config.n_layers) ** -0.5
+    for name, parameter in model.named_parameters():
+        if name.startswith("embed_tokens"):
+            torch.nn.init.normal_(parameter, std=model.config.hidden_size**-0.5)
+        elif name == "self_conditioning.down_proj.weight":
+            torch.nn.init.zeros_(parameter)
+        elif parameter.ndim >= 2:
+            torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+        elif name.endswith(("q_norm.weight", "k_norm.weight")):
+            # scores have scale 1.0, so each side carries the square root of 1/sqrt(D)
+            torch.nn.init.constant_(parameter, parameter.shape[0] ** -0.25 * 1.5)
+        elif name.endswith(("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")):
+            torch.nn.init.constant_(parameter, branch)

@@ -1,0 +1,183 @@
+"""The model card, README.md beside the weights: what a checkpoint was trained on, what it can do and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from midspan_engine.config import load_infill_config, load_model_config
+from midspan_engine.errors import InputError
+from midspan_engine.training.corpus import PackageReport
+from midspan_engine.training.run_folder import RunFolder
+
+N_POINTS = 10
+"""Lines of the curve's table."""
+
+
+class _Losses(msgspec.Struct, frozen=True):
+    causal: float
+    canvas: float
+
+
+class _Point(msgspec.Struct, frozen=True):
+    step: int
+    positions: int
+    held: _Losses
+
+
+class _Scores(msgspec.Struct, frozen=True):
+    exact: float
+    similarity: float
+    valid: float
+    shown: float
+    shown_exact: float
+    shown_valid: float
+    steps: float
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """What `midspan eval --json` prints, as far as the card tells it."""
+
+    length: str
+    min_confidence: float
+    methods: dict[str, _Scores]
+
+
+def write_model_card(run: RunFolder, reports: Sequence[PackageReport], evaluation: Path | None) -> Path:
+    """Writes README.md into the run's checkpoint folder and returns its path. Raises InputError for a bad evaluation."""
+    target = run.checkpoint / "README.md"
+    sections = (
+        _head(run.checkpoint),
+        _training(run),
+        _results(evaluation),
+        _limits(run.checkpoint),
+        _data(reports),
+        _retraining(),
+    )
+    target.write_text("\n".join(section for section in sections if section), encoding="utf-8")
+    return target
+
+
+def _head(checkpoint: Path) -> str:
+    config = load_model_config(checkpoint)
+    infill = load_infill_config(checkpoint)
+    return f"""---
+license: apache-2.0
+language: code
+tags: [code-completion, infilling, text-diffusion, diffusion-gemma]
+---
+
+# A small infilling model for {" and ".join(infill.languages or ("code",)).capitalize()}
+
+A block text-diffusion model with the DiffusionGemma architecture, trained from scratch on the CPU of one machine. It
+fills the gap around a cursor: the text before the gap is read by a causal encoder, the gap is denoised on a canvas whose
+other slots hold the text on both sides.
+
+- {config.n_layers} layers of width {config.hidden_size}, {config.n_heads} heads, vocabulary {config.vocab_size} (byte-level BPE), canvas {config.canvas_length} slots, bf16
+- gaps of at most {infill.gap_tokens} tokens; at most {infill.prompt_tokens} tokens before and {infill.head_tokens} after them
+- loads in Midspan and, with the same logits, in `DiffusionGemmaForBlockDiffusion` of transformers. The vision tower that
+  the architecture asks for is a stub without weights; images are not supported.
+"""
+
+
+def _training(run: RunFolder) -> str:
+    done = run.progress()
+    lines = [
+        "## Training",
+        "",
+        f"{done.step} steps, {done.positions / 1e6:.1f} million token positions (rows and canvases), "
+        f"{done.seconds / 60:.0f} minutes. Cross-entropy on packages that were held out whole, averaged weights, nats a",
+        "token; canvas: over the hidden slots of a gap, from one pass.",
+        "",
+        "| step | million positions | next token | canvas |",
+        "|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {point.step} | {point.positions / 1e6:.2f} | {point.held.causal:.2f} | {point.held.canvas:.2f} |"
+        for point in _thinned(_points(run.curve))
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _points(curve: Path) -> list[_Point]:
+    """Returns the points of a curve; of a stretch that was trained twice, after a kill, the later ones."""
+    points: list[_Point] = []
+    if curve.exists():
+        for line in curve.read_bytes().splitlines():
+            point = msgspec.json.decode(line, type=_Point)
+            points = [earlier for earlier in points if earlier.step < point.step] + [point]
+    return points
+
+
+def _thinned(points: list[_Point]) -> list[_Point]:
+    stride = max(1, -(-len(points) // N_POINTS))
+    return points[::-1][::stride][::-1]
+
+
+def _results(evaluation: Path | None) -> str:
+    if evaluation is None:
+        return ""
+    try:
+        read = msgspec.json.decode(evaluation.read_bytes(), type=Evaluation)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"{evaluation} is no output of `midspan eval --json`: {error}") from error
+    lines = [
+        "## Results",
+        "",
+        f"One-line gaps of held-out packages, true length {'known' if read.length == 'oracle' else read.length}. Shown: with a "
+        f"confidence of at least {read.min_confidence};",
+        "valid: the whole file parses after the fill. All methods use these weights.",
+        "",
+        "| method | exact | similarity | valid | shown | exact of shown | valid of shown | steps |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {name} | {' | '.join(f'{score:.1%}' for score in _shares(scores))} | {scores.steps:.1f} |"
+        for name, scores in read.methods.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shares(scores: _Scores) -> tuple[float, ...]:
+    return scores.exact, scores.similarity, scores.valid, scores.shown, scores.shown_exact, scores.shown_valid
+
+
+def _limits(checkpoint: Path) -> str:
+    languages = " and ".join(load_infill_config(checkpoint).languages or ("all languages",)).capitalize()
+    return f"""## Limits
+
+- {languages} only, and short gaps: the rest of a line, arguments, an expression, a few lines. Requests for other
+  languages are answered with silence and the reason.
+- Gaps were trained in ASCII surroundings only; names and strings in other scripts are copied poorly.
+- It knows no more than its size allows: it guesses names and libraries wrongly, and what it writes is neither tested nor
+  secure. Its confidence is there to hide most of that; read what you accept.
+"""
+
+
+def _data(reports: Sequence[PackageReport]) -> str:
+    kept = [report for report in reports if report.n_files]
+    parts = ["## Data", ""]
+    for use, told in (("train", "Trained on"), ("held", "Held out for evaluation")):
+        chosen = [report for report in kept if report.use == use]
+        size = f"{sum(r.n_files for r in chosen)} files, {sum(r.n_characters for r in chosen) / 1e6:.1f} million characters"
+        parts += [f"{told}: the Python sources of {len(chosen)} packages ({size}).", ""]
+    parts += [
+        "All come from the Python package index, under the permissive licences that their metadata declare; vendored,",
+        "generated, invalid and duplicate files are left out.",
+        "",
+        "| package | version | licence | use | files |",
+        "|---|---|---|---|---:|",
+    ]
+    parts += [f"| {r.package} | {r.version} | {r.licence.replace('|', '/')} | {r.use} | {r.n_files} |" for r in kept]
+    return "\n".join(parts) + "\n"
+
+
+def _retraining() -> str:
+    return """## Training it again
+
+`midspan train python-small` downloads the packages, learns the vocabulary, packs the files and trains; it can be stopped
+and goes on when the same command is given again. `midspan train --help` tells how to begin with this checkpoint, with
+more steps, or with data of your own.
+"""

@@ -1,0 +1,161 @@
+"""The folder of a training run: what is saved in it, and how a later call goes on from there.
+
+::
+
+    checkpoint/               the averaged weights and their configuration, ready to serve
+    weights.safetensors       the raw weights
+    average.safetensors       the averaged ones in fp32
+    state-RANK.safetensors    the optimiser's state, one file a process
+    progress.json             how far the run is
+    curve.jsonl               held-out losses, a point a line
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from midspan_engine.errors import CheckpointError, InputError
+from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
+from midspan_engine.tokens import Tokens
+from midspan_engine.training.recipe import Recipe, checkpoint_config
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Progressed(msgspec.Struct):
+    """How far a run is."""
+
+    step: int = 0
+    positions: int = 0
+    """Token positions seen, of rows and canvases, over all processes."""
+    seconds: float = 0.0
+    has_canvases: bool = False
+    """Whether canvases are trained by now; a run that is made longer does not fall back to the causal loss alone."""
+
+
+class RunFolder:
+    """Reads and writes one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.checkpoint = path, path / "checkpoint"
+        self.curve = path / "curve.jsonl"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process. Raises InputError when another one holds it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"another process trains in {self.path}: wait for it, stop it, or give another folder with --run"
+                ) from error
+            yield
+
+    def progress(self) -> Progressed:
+        """Returns how far the run is; zeros for a new one."""
+        try:
+            return msgspec.json.decode((self.path / "progress.json").read_bytes(), type=Progressed)
+        except FileNotFoundError:
+            return Progressed()
+        except msgspec.DecodeError as error:
+            raise InputError(f"{self.path / 'progress.json'} is damaged: {error}; begin anew with --run") from error
+
+    def write_configs(self, recipe: Recipe, tokenizer: Path) -> None:
+        """Writes all of the checkpoint but its weights."""
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        files = {
+            "config": checkpoint_config(recipe.shape, Tokens.load(tokenizer).n_ids),
+            "generation_config": _generation_config(recipe.shape.canvas_length),
+            "infill_config": {k: v for k, v in msgspec.to_builtins(recipe.infill).items() if v is not None},
+        }
+        for name, content in files.items():
+            (self.checkpoint / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+        (self.checkpoint / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+
+    def load_weights(self, model: DiffusionGemma) -> Tensors:
+        """Puts the saved weights into the model and returns their running average."""
+        put(model, read_weights(self.path / "weights.safetensors", model))
+        return _load(self.path / "average.safetensors")
+
+    def states(self) -> list[Tensors]:
+        """Returns the optimiser states by rank; none for a new run."""
+        files = sorted(self.path.glob("state-*.safetensors"), key=lambda file: int(file.stem.split("-")[1]))
+        return [_load(file) for file in files]
+
+    def save_state(self, rank: int, state: Tensors) -> None:
+        """Writes one process' optimiser state."""
+        _save(state, self.path / f"state-{rank}.safetensors")
+
+    def save(self, model: DiffusionGemma, average: Tensors, progress: Progressed, n_processes: int) -> None:
+        """Writes weights, checkpoint and, last, the progress; drops what a larger number of processes left."""
+        raw = {checkpoint_name(name): p.detach() for name, p in model.named_parameters()}
+        _save(raw, self.path / "weights.safetensors")
+        _save(average, self.path / "average.safetensors")
+        served = {checkpoint_name(name): p.to(torch.bfloat16) for name, p in average.items()}
+        _save(served, self.checkpoint / "model.safetensors")
+        for file in self.path.glob("state-*.safetensors"):
+            if int(file.stem.split("-")[1]) >= n_processes:
+                file.unlink()
+        draft = self.path / "progress.tmp"
+        draft.write_bytes(msgspec.json.encode(progress))
+        draft.replace(self.path / "progress.json")
+
+
+def read_weights(path: Path, model: DiffusionGemma) -> Tensors:
+    """Returns a file's weights by the model's own names. Raises CheckpointError when they do not fit the model."""
+    stored = _load(path)
+    found: Tensors = {}
+    for name, parameter in model.named_parameters():
+        tensor = stored.get(checkpoint_name(name))
+        if tensor is None or tensor.shape != parameter.shape:
+            what = "is missing" if tensor is None else f"is {list(tensor.shape)}, not {list(parameter.shape)}"
+            raise CheckpointError(f"{path}: {checkpoint_name(name)} {what}: it belongs to a recipe of another shape")
+        found[name] = tensor
+    return found
+
+
+def put(model: DiffusionGemma, weights: Tensors) -> None:
+    """Copies weights into the model's parameters, whose storage stays the same."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def _generation_config(canvas_length: int) -> dict[str, Any]:
+    return {
+        "max_denoising_steps": 48,
+        "max_new_tokens": canvas_length,
+        "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.1},
+        "t_min": 0.4,
+        "t_max": 0.8,
+        "confidence_threshold": 0.005,
+        "stability_threshold": 1,
+        "eos_token_id": [1],
+        "pad_token_id": 0,
+    }
+
+
+def _load(path: Path) -> Tensors:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _save(tensors: Tensors, path: Path) -> None:
+    """Writes beside the target first, so that a kill never leaves half a file."""
+    draft = path.with_suffix(".tmp")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, draft, metadata={"format": "pt"})
+    draft.replace(path)

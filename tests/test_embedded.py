@@ -1,0 +1,75 @@
+"""The checkpoint that ships: a true DiffusionGemma checkpoint, small, and useful on files it has never seen."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from midspan_engine.engine import Engine
+from midspan_engine.evaluation.cases import ONE_LINE_KINDS, Case
+from midspan_engine.evaluation.command import EMBEDDED
+from midspan_engine.evaluation.methods import Methods
+from midspan_engine.evaluation.scores import judge, summarise
+from midspan_engine.training.gaps import cut
+from midspan_engine.verify import verify
+
+MIN_CONFIDENCE = 0.3
+"""The server's default."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    torch.set_num_threads(1)
+    return Engine.load(EMBEDDED)
+
+
+def own_cases(n_cases: int) -> list[Case]:
+    """One-line gaps in this project's own files, which no training data holds."""
+    rng = random.Random(7)
+    texts = [
+        path.read_text(encoding="utf-8")
+        for folder in ("engine/midspan_engine", "server/midspan_server")
+        for path in sorted((Path(__file__).parent.parent / folder).glob("*.py"))
+        if path.stat().st_size > 1500
+    ]
+    cases: list[Case] = []
+    while len(cases) < n_cases:
+        text = rng.choice(texts)
+        kind = ONE_LINE_KINDS[len(cases) % len(ONE_LINE_KINDS)]
+        gap = cut(kind, text, rng.randrange(len(text) // 5, len(text)), rng)
+        if gap is not None and text[slice(*gap)].strip():
+            start, end = gap
+            cases.append(Case(f"own-{len(cases)}", kind, text[:start], text[start:end], text[end:]))
+    return cases
+
+
+def test_all_files_together_take_at_most_40_mb() -> None:
+    assert sum(path.stat().st_size for path in EMBEDDED.iterdir()) <= 40_000_000
+
+
+def test_it_says_which_language_it_knows_and_carries_a_model_card() -> None:
+    infill = json.loads((EMBEDDED / "infill_config.json").read_text())
+    assert infill["languages"] == ["python"]
+    card = (EMBEDDED / "README.md").read_text(encoding="utf-8")
+    for word in ("licence", "tokens", "exact", "Python"):
+        assert word in card
+
+
+@pytest.mark.slow
+def test_transformers_computes_the_same_logits_and_the_same_denoising_trace() -> None:
+    report = verify(EMBEDDED)
+    assert report.max_abs_diff <= 2e-4
+    assert report.first_step_apart is None
+
+
+@pytest.mark.slow
+def test_what_is_shown_leaves_the_file_valid_in_at_least_70_percent(engine: Engine) -> None:
+    methods = Methods(engine)
+    scored = [judge(case, methods.canvas(case)) for case in own_cases(120)]
+    figures = summarise(scored, MIN_CONFIDENCE)
+    assert figures["shown"] > 0.1, "a checkpoint that stays silent shows nothing"
+    assert figures["shown_valid"] >= 0.7, figures
