@@ -28,8 +28,9 @@ ENGINE_LAYERS = (
     ("worker",),
     ("fill",),
     ("canvas", "denoise", "accept", "noise", "healing", "prefix_cache", "tokens"),
+    ("weights",),  # the loader builds the model that it fills
     ("models",),
-    ("weights", "kv"),
+    ("kv",),
     ("protocol", "framing", "errors", "config"),
 )
 

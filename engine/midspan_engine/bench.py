@@ -25,6 +25,7 @@ from midspan_engine.evaluation.command import EMBEDDED
 from midspan_engine.evaluation.methods import Methods
 from midspan_engine.footprint import measure_memory
 from midspan_engine.protocol import Fill, Stats
+from midspan_engine.threads import cpu_threads
 from midspan_engine.training.gaps import cut
 
 SOURCES = ("config.py", "kv.py", "canvas.py", "tokens.py")
@@ -38,8 +39,7 @@ SOURCES = ("config.py", "kv.py", "canvas.py", "tokens.py")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def command(checkpoint: Path, n_cases: int, threads: int | None, as_json: bool) -> None:
     """Measure one-line fills with a warm prefix beside the same weights run token by token."""
-    if threads is not None:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads or cpu_threads())
     engine = Engine.load(checkpoint)
     console = Console(stderr=True)
     cases = own_cases(n_cases)

@@ -21,11 +21,6 @@ class Canvas:
         """All slots that are denoised."""
         return [slot for gap in self.gaps for slot in gap]
 
-    @property
-    def is_free(self) -> bool:
-        """Tells whether nothing is pinned: free generation, as the reference does it."""
-        return len(self.gap_slots) == len(self.ids)
-
 
 def lay_out(parts: Sequence[Sequence[int]], gap_sizes: Sequence[int], n_slots: int, *, hole: int, pad: int) -> Canvas:
     """Lays pinned token parts and the gaps between them from slot 0 on, cuts the last part to fit, pads the rest.

@@ -16,7 +16,7 @@ import torch
 from midspan_engine.canvas import Canvas
 from midspan_engine.config import GenerationConfig, InfillConfig
 from midspan_engine.entropy_order import EntropyOrder
-from midspan_engine.errors import Cancelled
+from midspan_engine.errors import Cancelled, EngineError
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.left_to_right import LeftToRight
@@ -29,6 +29,7 @@ class Order(Protocol):
 
     slots_BG: torch.Tensor
     known_BG: torch.Tensor
+    accepted_BG: torch.Tensor
     draft_BG: torch.Tensor
     confidence_BG: torch.Tensor
     entropy_BG: torch.Tensor
@@ -39,7 +40,7 @@ class Order(Protocol):
         ...
 
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns logits with forbidden tokens at -inf, divided by the temperature."""
+        """Returns logits with forbidden tokens at -inf, divided by the temperature; may change them in place."""
         ...
 
     def advance(self, z_BGV: torch.Tensor) -> None:
@@ -68,7 +69,8 @@ class Settled:
     """What came of a canvas; arrays are [B, G], the gap slots of all gaps."""
 
     draft_BG: torch.Tensor
-    known_BG: torch.Tensor
+    accepted_BG: torch.Tensor
+    """Which slots belong to the answer when it is not complete."""
     confidence_BG: torch.Tensor
     n_steps: int
     is_complete: bool
@@ -83,7 +85,7 @@ def denoise(
     model: DiffusionGemma,
     cache: KVCache,
     task: Task,
-    rules: GapRules,
+    rules: GapRules | None,
     infill: InfillConfig,
     generation: GenerationConfig,
     is_cancelled: Callable[[], bool],
@@ -91,7 +93,9 @@ def denoise(
 ) -> Settled:
     """Denoises the gaps of a canvas; the same seed gives the same answer.
 
-    The cancel flag and the deadline are read before every step, and at least one step is taken. Raises Cancelled.
+    The cancel flag and the deadline are read before every step, and at least one step is taken. Without `rules` any
+    token may stand in a gap, as in the reference; the left-to-right order needs them. Raises Cancelled, or EngineError
+    when the weights give no numbers.
     """
     device = model.embed_tokens.weight.device
     generator = torch.Generator(device).manual_seed(task.seed)
@@ -109,15 +113,18 @@ def denoise(
         canvas_BC[:, gap_slots] = order.slots_BG
         known_BC[:, gap_slots] = order.known_BG
         soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, soft_BGH)
-        hidden_BGH = model.decode(canvas_BC, cache, soft_BCH)[:, gap_slots]
-        z_BGV = order.constrain(model.logits(hidden_BGH))
+        hidden_BGH = model.decode(canvas_BC, cache, soft_BCH, gap_slots)
+        z_BGV = model.logits(hidden_BGH)
+        if z_BGV.isnan().any():
+            raise EngineError("the model computes no numbers: the checkpoint is damaged, get it again")
+        z_BGV = order.constrain(z_BGV)
         order.advance(z_BGV)
         n_steps += 1
         if on_step is not None:
             on_step(n_steps, order)
         if not order.is_done:
             soft_BGH = model.soften(z_BGV)
-    return Settled(order.draft_BG, order.known_BG, order.confidence_BG, n_steps, order.is_done)
+    return Settled(order.draft_BG, order.accepted_BG, order.confidence_BG, n_steps, order.is_done)
 
 
 def condition(
@@ -141,7 +148,7 @@ def condition(
 
 def _order(
     task: Task,
-    rules: GapRules,
+    rules: GapRules | None,
     infill: InfillConfig,
     generation: GenerationConfig,
     vocab_size: int,
@@ -151,7 +158,6 @@ def _order(
     shape = (task.n_rows, len(task.canvas.gap_slots))
     noise_BG = draw_noise(infill, shape, vocab_size, generator, device)
     if infill.order == "left_to_right":
+        assert rules is not None, "a run from the left ends by the rules of its gap"
         return LeftToRight(task.canvas, noise_BG, task.required, task.single_line, rules, infill)
-    return EntropyOrder(
-        task.canvas, noise_BG, task.required, task.single_line, rules, infill, generation, generator
-    )
+    return EntropyOrder(task.canvas, noise_BG, task.required, task.single_line, rules, infill, generation, generator)

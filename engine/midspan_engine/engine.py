@@ -29,6 +29,9 @@ from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
 from midspan_engine.tokens import Tokens
 from midspan_engine.weights import load_weights
 
+MAX_CANDIDATES = 8
+"""Rows denoised side by side: as many as the command line offers; a CPU takes eight times as long for them."""
+
 
 class Engine:
     """Owns the model and the caches of the documents."""
@@ -96,7 +99,8 @@ class Engine:
         """
         if self.languages and request.language not in self.languages:
             known = ", ".join(self.languages)
-            return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {request.language or 'this language'}")
+            language = request.language or "this language"
+            return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {language}")
         n_gap = max(1, min(request.max_tokens, self.infill.gap_tokens))
         prompt = build_prompt(
             request.parts,
@@ -121,7 +125,7 @@ class Engine:
             n_encoded=n_encoded,
             n_canvas=len(prompt.canvas.ids),
         )
-        shown = tuple(c for c in candidates if c.confidence >= request.min_confidence)
+        shown = tuple(c for c in candidates if any(c.gaps) and c.confidence >= request.min_confidence)
         return Filled(id=request.id, candidates=shown, silence=_silence(candidates, shown, request), stats=stats)
 
     def _denoise(
@@ -138,7 +142,7 @@ class Engine:
             canvas=prompt.canvas,
             required=prompt.required,
             single_line=request.single_line,
-            n_rows=max(1, request.n_candidates),
+            n_rows=max(1, min(request.n_candidates, MAX_CANDIDATES)),
             max_steps=max(1, request.max_steps),
             deadline=deadline,
             seed=request.seed,
@@ -164,47 +168,51 @@ class Engine:
                 slots.append(Slot(self.tokens.decode([token]), True, True, 0.0))
             else:
                 text = self.tokens.decode([int(order.draft_BG[0, index])])
-                slots.append(Slot(text, False, bool(order.known_BG[0, index]), float(order.entropy_BG[0, index])))
+                slots.append(Slot(text, False, bool(order.accepted_BG[0, index]), float(order.entropy_BG[0, index])))
         return tuple(slots)
 
     def _candidates(self, prompt: Prompt, settled: Settled) -> list[Candidate]:
-        """Contracts the blanks, takes the healed text off, drops duplicates and broken text; best first."""
-        found: dict[tuple[str, ...], Candidate] = {}
-        for draft_G, known_G, confidence_G in zip(
-            settled.draft_BG.tolist(), settled.known_BG.tolist(), settled.confidence_BG.tolist(), strict=True
-        ):
-            if not settled.is_complete:
-                draft_G = [token if is_known else -1 for token, is_known in zip(draft_G, known_G, strict=True)]
-            gaps = self._texts(prompt, draft_G)
-            if gaps is None:
-                continue
-            confidence = math.prod(c for c, is_known in zip(confidence_G, known_G, strict=True) if is_known)
-            candidate = Candidate(gaps=gaps, confidence=confidence, complete=settled.is_complete)
-            if gaps not in found or found[gaps].confidence < confidence:
-                found[gaps] = candidate
-        return sorted(found.values(), key=lambda candidate: -candidate.confidence)
+        """Contracts the blanks, takes the healed text off, drops duplicates and broken text; best first.
 
-    def _texts(self, prompt: Prompt, draft_G: list[int]) -> tuple[str, ...] | None:
-        texts, start = [], 0
-        for gap, required in zip(prompt.canvas.gaps, prompt.required, strict=True):
-            slots = draft_G[start : start + len(gap)]
-            start += len(gap)
-            if -1 in slots:
-                slots = slots[: slots.index(-1)]
-            spelled = b"".join(self.tokens.spellings[token] for token in slots)
-            if not spelled.startswith(required):
-                return None
-            try:
-                texts.append(spelled[len(required) :].decode())
-            except UnicodeDecodeError:
-                return None
-        return tuple(texts)
+        Of a draft that was cut off, each gap keeps its accepted slots from the left.
+        """
+        found: dict[tuple[str, ...], float] = {}
+        sizes = [len(gap) for gap in prompt.canvas.gaps]
+        kept_BG = torch.ones_like(settled.accepted_BG) if settled.is_complete else settled.accepted_BG
+        for draft_G, kept_G, confidence_G in zip(settled.draft_BG, kept_BG, settled.confidence_BG, strict=True):
+            n_kept = [int(kept.long().cumprod(0).sum()) for kept in kept_G.split(sizes)]
+            ids = [draft[:n].tolist() for draft, n in zip(draft_G.split(sizes), n_kept, strict=True)]
+            texts = [
+                self._text(slots, required, settled.is_complete)
+                for slots, required in zip(ids, prompt.required, strict=True)
+            ]
+            gaps = tuple(text for text in texts if text is not None)
+            if len(gaps) == len(texts):
+                of_gaps = [float(c[:n].prod()) for c, n in zip(confidence_G.split(sizes), n_kept, strict=True)]
+                found[gaps] = max(found.get(gaps, 0.0), min(1.0, math.prod(of_gaps)))
+        ranked = sorted(found.items(), key=lambda item: -item[1])
+        return [Candidate(gaps=gaps, confidence=c, complete=settled.is_complete) for gaps, c in ranked]
+
+    def _text(self, ids: list[int], required: bytes, is_complete: bool) -> str | None:
+        """Returns what a gap's tokens add to its healed text; None when they do not repeat that or are no UTF-8."""
+        spelled = b"".join(self.tokens.spellings[token] for token in ids)
+        if not spelled.startswith(required):
+            return None
+        try:
+            return spelled[len(required) :].decode()
+        except UnicodeDecodeError as error:
+            is_cut = not is_complete and error.reason == "unexpected end of data"
+            return spelled[len(required) :][: error.start].decode() if is_cut else None
 
 
 def _silence(candidates: list[Candidate], shown: tuple[Candidate, ...], request: Fill) -> str | None:
     if shown:
         return None
+    offered = [candidate for candidate in candidates if any(candidate.gaps)]
+    if offered:
+        return f"not confident enough: {offered[0].confidence:.2f}, asked for {request.min_confidence:.2f}"
+    if candidates and candidates[0].complete:
+        return "the model would add nothing here"
     if candidates:
-        best = candidates[0].confidence
-        return f"not confident enough: {best:.2f}, asked for {request.min_confidence:.2f}"
+        return "the deadline came before the model was sure of anything"
     return "the model found no text that fits"

@@ -7,7 +7,6 @@ memoryless, the answer is the last step's best guess. Without pins it equals `ge
 from __future__ import annotations
 
 import torch
-from midspan_kernels.row_statistics import row_statistics
 
 from midspan_engine.accept import entropy_bound
 from midspan_engine.canvas import Canvas
@@ -15,6 +14,7 @@ from midspan_engine.config import GenerationConfig, InfillConfig
 from midspan_engine.generate import is_settled, temperature
 from midspan_engine.healing import GapRules
 from midspan_engine.noise import draw_noise
+from midspan_kernels.row_statistics import row_statistics
 
 
 class EntropyOrder:
@@ -26,7 +26,7 @@ class EntropyOrder:
         noise_BG: torch.Tensor,
         required: tuple[bytes, ...],
         single_line: bool,
-        rules: GapRules,
+        rules: GapRules | None,
         infill: InfillConfig,
         generation: GenerationConfig,
         generator: torch.Generator,
@@ -37,12 +37,13 @@ class EntropyOrder:
         self.slots_BG = noise_BG.clone()
         """What the canvas holds in the gap slots."""
         self.known_BG = torch.zeros_like(noise_BG, dtype=torch.bool)
-        """Slots whose self-conditioning is their own token: none, a slot accepted now may be noise after the next step."""
+        """Slots that condition on their own token: none, a slot accepted now may be noise after the next step."""
         self.accepted_BG = self.known_BG
+        """Which slots belong to the answer if no further step is taken."""
         self.draft_BG = noise_BG.clone()
         """The best guess of each slot."""
-        self.confidence_BG = torch.zeros(noise_BG.shape)
-        self.entropy_BG = torch.zeros(noise_BG.shape)
+        self.confidence_BG = torch.zeros_like(noise_BG, dtype=torch.float32)
+        self.entropy_BG = torch.zeros_like(self.confidence_BG)
         self._is_settled = False
 
     @property
@@ -53,24 +54,19 @@ class EntropyOrder:
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
         """Returns temperature-divided logits with the tokens forbidden that the gaps' rules exclude."""
         z_BGV = z_BGV / temperature(self._generation, self._generation.max_denoising_steps - len(self._drafts))
-        if self._canvas.is_free:
+        if self._rules is None:
             return z_BGV
         sizes = [len(gap) for gap in self._canvas.gaps]
-        rows = [
-            torch.cat(
-                [
-                    self._rules.constrain(z, 0, required, self._single_line)
-                    for z, required in zip(z_GV.split(sizes), self._required, strict=True)
-                ]
-            )
-            for z_GV in z_BGV
-        ]
-        return torch.stack(rows)
+        for z_GV in z_BGV:
+            for z, required in zip(z_GV.split(sizes), self._required, strict=True):
+                self._rules.constrain(z, 0, required, self._single_line)
+        return z_BGV
 
     def advance(self, z_BGV: torch.Tensor) -> None:
         """Accepts the most certain slots, renoises the others, and applies the stop rule."""
         statistics = row_statistics(z_BGV)
-        self.draft_BG, self.confidence_BG, self.entropy_BG = statistics.argmax, statistics.confidence, statistics.entropy
+        self.draft_BG, self.entropy_BG = statistics.argmax, statistics.entropy
+        self.confidence_BG = statistics.confidence
         self._drafts.append(statistics.argmax)
         shape = (z_BGV.shape[0], z_BGV.shape[1])
         sampled = torch.multinomial(z_BGV.flatten(0, 1).softmax(-1), 1, generator=self._generator).view(shape)

@@ -38,14 +38,14 @@ class GapRules:
         """
         forbidden_V = self._forbidden[single_line].to(z_GV.device)
         n_unused = z_GV.shape[-1] - len(forbidden_V)  # rows of the embedding that no token uses
-        unconstrained_GV = z_GV[start:].clone() if required else z_GV
+        before_SV = z_GV[start : start + len(required)].clone()  # a slot spells at least one byte
         z_GV.masked_fill_(F.pad(forbidden_V, (0, n_unused), value=True), -torch.inf)
-        for z_V, before_V in zip(z_GV[start:], unconstrained_GV, strict=False):
+        for z_V, before_V in zip(z_GV[start:], before_SV, strict=False):
             fitting = self.fitting(required, single_line) if required else []
             if not fitting:
                 break
             z_V.fill_(-torch.inf)
-            z_V[fitting] = before_V[fitting]
+            z_V[fitting] = before_V[fitting]  # a token of the required text may hold a line break
             required = self.rest(required, int(z_V.argmax()))
         return z_GV
 

@@ -7,25 +7,33 @@ certain, and a confidence order collapses to empty answers).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
-from midspan_kernels.row_statistics import row_statistics
 
 from midspan_engine.canvas import Canvas
 from midspan_engine.config import InfillConfig
 from midspan_engine.healing import GapRules
+from midspan_kernels.row_statistics import row_statistics
 
 
 class LeftToRight:
     """The gap slots of B rows while they are committed; G counts the gap slots of all gaps."""
 
     def __init__(
-        self, canvas: Canvas, noise_BG: torch.Tensor, required: tuple[bytes, ...], single_line: bool, rules: GapRules, infill: InfillConfig
+        self,
+        canvas: Canvas,
+        noise_BG: torch.Tensor,
+        required: tuple[bytes, ...],
+        single_line: bool,
+        rules: GapRules,
+        infill: InfillConfig,
     ) -> None:
         n_rows = noise_BG.shape[0]
         starts = [0]
         for gap in canvas.gaps:
             starts.append(starts[-1] + len(gap))
-        self._spans = [range(a, b) for a, b in zip(starts, starts[1:], strict=False)]
+        self._spans = [range(a, b) for a, b in pairwise(starts)]
         self._frontiers = [[span.start for span in self._spans] for _ in range(n_rows)]
         self._required = [list(required) for _ in range(n_rows)]
         self._single_line, self._rules = single_line, rules
@@ -34,12 +42,14 @@ class LeftToRight:
         self.slots_BG = noise_BG.clone()
         """What the canvas holds in the gap slots."""
         self.known_BG = torch.zeros_like(noise_BG, dtype=torch.bool)
-        """Which of them are committed."""
+        """Which of them are committed, and so condition on their own token."""
+        self.accepted_BG = self.known_BG
+        """Which of them belong to the answer if no further step is taken."""
         self.draft_BG = noise_BG.clone()
         """The best guess of each slot."""
-        self.confidence_BG = torch.ones(noise_BG.shape)
+        self.confidence_BG = torch.ones_like(noise_BG, dtype=torch.float32)
         """Probability that a slot's token had when it was committed; 1 for the surplus behind the first blank."""
-        self.entropy_BG = torch.zeros(noise_BG.shape)
+        self.entropy_BG = torch.zeros_like(self.confidence_BG)
 
     @property
     def is_done(self) -> bool:
@@ -47,41 +57,36 @@ class LeftToRight:
         return bool(self.known_BG.all())
 
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns the logits with the tokens forbidden that the gaps' rules exclude."""
-        rows = []
+        """Returns the logits with the tokens forbidden that the gaps' rules exclude; changes them in place."""
         for row, z_GV in enumerate(z_BGV):
-            parts = [
-                self._rules.constrain(
-                    z_GV[span.start : span.stop], self._frontiers[row][gap] - span.start, self._required[row][gap], self._single_line
-                )
-                for gap, span in enumerate(self._spans)
-            ]
-            rows.append(torch.cat(parts))
-        return torch.stack(rows)
+            for gap, span in enumerate(self._spans):
+                start = self._frontiers[row][gap] - span.start
+                self._rules.constrain(z_GV[span.start : span.stop], start, self._required[row][gap], self._single_line)
+        return z_BGV
 
     def advance(self, z_BGV: torch.Tensor) -> None:
         """Commits the next run of each gap by the constrained logits of this step."""
         statistics = row_statistics(z_BGV)
         self.entropy_BG = torch.where(self.known_BG, 0.0, statistics.entropy)
         self.draft_BG = torch.where(self.known_BG, self.slots_BG, statistics.argmax)
+        tokens, confidences = statistics.argmax.tolist(), statistics.confidence.tolist()
         for row in range(len(z_BGV)):
             for gap, span in enumerate(self._spans):
                 start = self._frontiers[row][gap]
-                if start == span.stop:
-                    continue
                 if self._steps == 0 and row > 0:
-                    # Alternatives part at the first slot: row r begins with the token of rank r.
-                    p, ranked = z_BGV[row, start].softmax(-1).topk(row + 1)
-                    self._commit(row, gap, start, int(ranked[row]), float(p[row]))
-                    continue
-                for slot in range(start, span.stop):
-                    token, confidence = int(statistics.argmax[row, slot]), float(statistics.confidence[row, slot])
-                    if slot > start and confidence < self._threshold:
-                        break
-                    self._commit(row, gap, slot, token, confidence)
-                    if token == self._blank:
-                        break
+                    self._commit(row, gap, start, *_ranked(z_BGV[row, start], row))
+                else:
+                    self._commit_run(row, gap, range(start, span.stop), tokens[row], confidences[row])
         self._steps += 1
+
+    def _commit_run(self, row: int, gap: int, slots: range, tokens: list[int], confidences: list[float]) -> None:
+        """Commits the first of `slots`, and those behind it up to a doubtful one or the end of the text."""
+        for slot in slots:
+            if slot > slots.start and confidences[slot] < self._threshold:
+                break
+            self._commit(row, gap, slot, tokens[slot], confidences[slot])
+            if tokens[slot] == self._blank:
+                break
 
     def _commit(self, row: int, gap: int, slot: int, token: int, confidence: float) -> None:
         end = self._spans[gap].stop if token == self._blank else slot + 1
@@ -91,3 +96,13 @@ class LeftToRight:
         self.confidence_BG[row, slot] = confidence
         self._frontiers[row][gap] = end
         self._required[row][gap] = self._rules.rest(self._required[row][gap], token)
+
+
+def _ranked(z_V: torch.Tensor, rank: int) -> tuple[int, float]:
+    """Returns the token of that rank and its probability, so that alternatives part at the first slot.
+
+    Where the gap's rules leave fewer tokens, the last of them is meant.
+    """
+    p_K, token_K = z_V.softmax(-1).topk(min(rank + 1, len(z_V)))
+    rank = min(rank, int((p_K > 0).sum()) - 1)
+    return int(token_K[rank]), float(p_K[rank])

@@ -31,8 +31,9 @@ def build_prompt(
 ) -> Prompt:
     """Lays out a request: prefix into context and tail, healed pieces into the gaps, suffix into the head.
 
-    `n_gap` is the number of slots of each gap, `n_slots` the width of the canvas. With `free_suffix` nothing is said
-    about the suffix (a baseline). Raises InputError for fewer than two parts, or when gaps and middle parts do not fit.
+    `n_gap` is the number of slots of each gap, `n_slots` the width of the canvas; where it is too narrow for all gaps,
+    they share what it has. With `free_suffix` nothing is said about the suffix (a baseline). Raises InputError for
+    fewer than two parts, or when the middle parts leave no room for the gaps.
     """
     if len(parts) < 2:
         raise InputError("a fill needs the text before and after the gap: give at least two parts")
@@ -42,9 +43,9 @@ def build_prompt(
     middles = [tokens.encode(kept) for kept, _ in healed[1:]]
     head = [] if free_suffix else _suffix_ids(parts[-1], tokens)[: infill.head_tokens]
     hole = infill.mask_token_id if infill.mask_token_id is not None else 0
-    canvas = lay_out(
-        [tail, *middles, head], [n_gap] * len(healed), n_slots, hole=hole, pad=tokens.pad_token_id or 0
-    )
+    room = n_slots - len(tail) - sum(map(len, middles)) - min(len(head), infill.tail_tokens)
+    n_gap = max(1, min(n_gap, room // len(healed)))
+    canvas = lay_out([tail, *middles, head], [n_gap] * len(healed), n_slots, hole=hole, pad=tokens.pad_token_id or 0)
     return Prompt(prompt[: len(prompt) - len(tail)], canvas, tuple(required.encode() for _, required in healed))
 
 

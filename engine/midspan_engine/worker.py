@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from midspan_engine.errors import Cancelled, CheckpointError, InputError, MidspanError
 from midspan_engine.protocol import Draft, Failed, Fill, Filled, Forget
+from midspan_engine.threads import cpu_threads
 
 if TYPE_CHECKING:
     from midspan_engine.engine import Engine
@@ -115,8 +116,11 @@ class Worker:
                     "holds config.json, tokenizer.json and *.safetensors, or unset it to use the embedded checkpoint"
                 )
             # Torch takes seconds to import; only this thread needs it.
+            import torch
+
             from midspan_engine.engine import Engine
 
+            torch.set_num_threads(cpu_threads())
             self.engine = Engine.load(self._checkpoint)
             self._loaded = time.perf_counter()
             logger.info("ready: %s on %s", self._checkpoint, self.engine.device)

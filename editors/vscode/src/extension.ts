@@ -1,5 +1,5 @@
 /** One language client per window, its commands, and the settings that need a restart. */
-import { commands, ConfigurationTarget, type ExtensionContext, StatusBarAlignment, window, workspace } from "vscode";
+import { commands, ConfigurationTarget, env, type ExtensionContext, StatusBarAlignment, window, workspace } from "vscode";
 import { LanguageClient, type LanguageClientOptions, State } from "vscode-languageclient/node";
 import { findServer, SECTION, serverSettings } from "./server";
 import { show, type Status } from "./status";
@@ -57,8 +57,10 @@ class Adapter {
       ? `midspan.path is "${named}", which is not the absolute path of a program.`
       : "The program midspan is neither on PATH nor in the workspace's .venv. Install it, or set midspan.path.";
     show(this.item, { state: "failed", reason });
+    this.log.error(reason);
     void window.showErrorMessage(`Midspan cannot start. ${reason}`, "Open Setting").then((chosen) => {
-      if (chosen) void commands.executeCommand("workbench.action.openSettings", "midspan.path");
+      const place = env.remoteName ? "openRemoteSettings" : "openSettings";
+      if (chosen) void commands.executeCommand(`workbench.action.${place}`, { query: "midspan.path" });
     });
   }
 }

@@ -9,10 +9,10 @@ export interface Status {
 
 /** Icon and words of each state. */
 const LOOKS = {
-  starting: ["loading~spin", "starting"],
-  ready: ["sparkle", "ready"],
-  silent: ["dash", "no suggestion"],
-  off: ["circle-slash", "off"],
+  starting: ["loading~spin", "is starting"],
+  ready: ["sparkle", "is ready"],
+  silent: ["dash", "has no suggestion"],
+  off: ["circle-slash", "is off"],
   failed: ["error", "failed"],
 } as const;
 
@@ -20,7 +20,7 @@ export function show(item: StatusBarItem, { state, reason }: Status): void {
   const [icon, words] = LOOKS[state];
   const isFailed = state === "failed";
   item.text = `$(${icon}) Midspan`;
-  item.tooltip = `Midspan: ${words}${reason ? ` (${reason})` : ""}\nClick to ${isFailed ? "show the log" : "switch it on or off"}.`;
+  item.tooltip = `Midspan ${words}${reason ? `: ${reason}` : ""}\nClick to ${isFailed ? "show the log" : "switch it on or off"}.`;
   item.command = isFailed ? "midspan.showLog" : "midspan.toggle";
   item.backgroundColor = isFailed ? new ThemeColor("statusBarItem.errorBackground") : undefined;
   item.show();

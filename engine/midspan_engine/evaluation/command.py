@@ -16,6 +16,7 @@ from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import held_out_cases
 from midspan_engine.evaluation.methods import Methods
 from midspan_engine.evaluation.scores import Scored, judge, summarise
+from midspan_engine.threads import cpu_threads
 
 EMBEDDED = Path(__file__).parent.parent / "checkpoint"
 _COLUMNS = ("exact", "similarity", "valid", "shown", "shown_exact", "shown_valid", "steps", "p50_ms")
@@ -35,7 +36,7 @@ def command(
     """Fill one-line gaps of held-out files, the length unknown, beside two baselines with the same weights."""
     path = data or Path(platformdirs.user_cache_dir("midspan")) / "corpus" / "held.jsonl"
     cases = held_out_cases(path, n_cases, seed)
-    torch.set_num_threads(1)
+    torch.set_num_threads(cpu_threads())
     methods = Methods(Engine.load(checkpoint))
     console = Console(stderr=True)
     scored: dict[str, list[Scored]] = {name: [] for name in methods.by_name}

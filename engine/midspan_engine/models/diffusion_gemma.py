@@ -17,13 +17,13 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from midspan_kernels.experts import routed_experts
-from midspan_kernels.norm import rms_norm
-from midspan_kernels.rotary import rotary_angles, rotary_frequencies, rotate
 from torch import nn
 
 from midspan_engine.config import LayerConfig, ModelConfig
 from midspan_engine.kv import KVCache
+from midspan_kernels.experts import routed_experts
+from midspan_kernels.norm import rms_norm
+from midspan_kernels.rotary import rotary_angles, rotary_frequencies, rotate
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values, each [B, L, G, D]."""
@@ -97,13 +97,16 @@ class Attention(nn.Module):
         self.k_norm = Norm(layer.head_dim, eps)
         self.is_sliding = layer.is_sliding
 
-    def project(self, x_BLH: torch.Tensor, angles: Angles) -> tuple[torch.Tensor, KeysValues]:
-        """Returns queries [B, L, N, D] and keys and values [B, L, G, D], normalised and turned."""
-        heads = (*x_BLH.shape[:2], -1, self.head_dim)
-        q = self.q_proj(x_BLH).view(heads)
-        k = self.k_proj(x_BLH).view(heads)
-        v = self.v_proj(x_BLH).view(heads) if self.is_sliding else k
-        return rotate(self.q_norm(q), *angles), (rotate(self.k_norm(k), *angles), rms_norm(v, None, self.eps))
+    def queries(self, x_BLH: torch.Tensor, angles: Angles) -> torch.Tensor:
+        """Returns queries [B, L, N, D], normalised and turned."""
+        q = self.q_proj(x_BLH).unflatten(-1, (-1, self.head_dim))
+        return rotate(self.q_norm(q), *angles)
+
+    def keys_values(self, x_BLH: torch.Tensor, angles: Angles) -> KeysValues:
+        """Returns keys and values [B, L, G, D], normalised, the keys turned."""
+        k = self.k_proj(x_BLH).unflatten(-1, (-1, self.head_dim))
+        v = self.v_proj(x_BLH).unflatten(-1, (-1, self.head_dim)) if self.is_sliding else k
+        return rotate(self.k_norm(k), *angles), rms_norm(v, None, self.eps)
 
     def attend(self, q: torch.Tensor, seen: KeysValues, mask: torch.Tensor | None, is_causal: bool) -> torch.Tensor:
         """Returns [B, L, H] for queries over all given keys; `mask` is true where a key is visible."""
@@ -136,6 +139,9 @@ class Router(nn.Module):
 
         Softmax over all experts, top k renormalised to sum 1, and only then the per-expert scale.
         """
+        if len(self.per_expert_scale) == 1:  # nothing to choose: the only expert's probability is 1
+            index_TK = torch.zeros(len(x_TH), 1, dtype=torch.int64, device=x_TH.device)
+            return index_TK, self.per_expert_scale.float().expand(len(x_TH), 1)
         z = rms_norm(x_TH, None, self.eps) * self.scale * x_TH.shape[-1] ** -0.5
         p = self.proj(z).softmax(-1, dtype=torch.float32)
         weight_TK, index_TK = p.topk(self.top_k, dim=-1)
@@ -175,7 +181,6 @@ class Layer(nn.Module):
         self.pre_feedforward_layernorm_2 = Norm(h, eps)
         self.post_feedforward_layernorm_2 = Norm(h, eps)
         self.layer_scalar = nn.Parameter(torch.ones(1))
-        self.is_sliding = layer.is_sliding
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the residual branch behind attention, [B, L, H]."""
@@ -193,9 +198,18 @@ class Layer(nn.Module):
         mask: torch.Tensor | None,
         is_causal: bool,
         scalar: torch.Tensor,
+        wanted: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, KeysValues]:
-        """Runs the layer over [B, L, H]; keys of `past` come before the pass' own. Returns the latter beside x."""
-        q, own = self.self_attn.project(self.input_layernorm(x), angles)
+        """Runs the layer over [B, L, H]; keys of `past` come before the pass' own. Returns the latter beside x.
+
+        With `wanted`, indices along L, only those places of x are computed and returned; their keys are all seen.
+        """
+        normed = self.input_layernorm(x)
+        own = self.self_attn.keys_values(normed, angles)
+        if wanted is not None:
+            x, normed = x[:, wanted], normed[:, wanted]
+            angles = tuple(angle[:, wanted] for angle in angles)
+        q = self.self_attn.queries(normed, angles)
         seen = own if past is None else _concatenate(past, own)
         x = x + self.post_attention_layernorm(self.self_attn.attend(q, seen, mask, is_causal))
         x = x + self.feed_forward(x)
@@ -216,7 +230,8 @@ class DiffusionGemma(nn.Module):
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns scaled embeddings [..., H]; the scale sqrt(H) is rounded to the weights' type, as the source does."""
-        return self.embed_tokens(ids) * self._embedding_scale()
+        embedded: torch.Tensor = self.embed_tokens(ids)
+        return embedded * self._embedding_scale()
 
     def _embedding_scale(self) -> torch.Tensor:
         weight = self.embed_tokens.weight
@@ -262,30 +277,40 @@ class DiffusionGemma(nn.Module):
             False: _causal_mask(positions, 0, None),
         }
         for index, (layer, scalar) in enumerate(zip(self.layers, self.encoder_layer_scalars, strict=True)):
-            past = cache.window(index, start, window - 1 if layer.is_sliding else None)
-            mask = masks[bool(layer.is_sliding)]
-            x, own = layer(x, angles[layer.is_sliding], past, mask, mask is None, scalar)
+            is_sliding = self.config.layers[index].is_sliding
+            past = cache.window(index, start, window - 1 if is_sliding else None)
+            mask = masks[is_sliding]
+            x, own = layer(x, angles[is_sliding], past, mask, mask is None, scalar)
             cache.append(index, *own)
         cache.advance(n_tokens)
         out: torch.Tensor = self.norm(x)
         return out
 
-    def decode(self, canvas_BC: torch.Tensor, cache: KVCache, soft_BCH: torch.Tensor | None = None) -> torch.Tensor:
+    def decode(
+        self,
+        canvas_BC: torch.Tensor,
+        cache: KVCache,
+        soft_BCH: torch.Tensor | None = None,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Returns the canvas' hidden states [B, C, H], after the final norm. Reads the cache, never writes it.
 
         Every slot sees every slot and all of the context; in sliding layers its last window - 1 tokens, the same for
-        all slots. Positions go on from the context. All rows share the one cache.
+        all slots. Positions go on from the context. All rows share the one cache. With `wanted` only the states of
+        those slots are returned, and the last layer computes no others.
         """
         n_rows, n_slots = canvas_BC.shape
         positions = torch.arange(cache.length, cache.length + n_slots, device=canvas_BC.device)
         x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
         angles = self.angles(positions[None], x.dtype)
         for index, layer in enumerate(self.layers):
-            n_seen = self.config.sliding_window - 1 if layer.is_sliding else None
+            is_sliding = self.config.layers[index].is_sliding
+            n_seen = self.config.sliding_window - 1 if is_sliding else None
             past = cache.window(index, cache.length, n_seen)
             if past is not None and n_rows > 1:
                 past = (past[0].expand(n_rows, -1, -1, -1), past[1].expand(n_rows, -1, -1, -1))
-            x, _ = layer(x, angles[layer.is_sliding], past, None, False, layer.layer_scalar)
+            of_layer = wanted if index == len(self.layers) - 1 else None
+            x, _ = layer(x, angles[is_sliding], past, None, False, layer.layer_scalar, of_layer)
         out: torch.Tensor = self.norm(x)
         return out
 
@@ -298,8 +323,8 @@ class DiffusionGemma(nn.Module):
         x = self.embed(ids_BL)
         angles = self.angles(torch.arange(ids_BL.shape[1], device=ids_BL.device)[None], x.dtype)
         kept: list[KeysValues] = []
-        for layer, scalar in zip(self.layers, self.encoder_layer_scalars, strict=True):
-            x, own = layer(x, angles[layer.is_sliding], None, None, True, scalar)
+        for config, layer, scalar in zip(self.config.layers, self.layers, self.encoder_layer_scalars, strict=True):
+            x, own = layer(x, angles[config.is_sliding], None, None, True, scalar)
             kept.append(own)
         return self.norm(x), kept
 
@@ -322,10 +347,10 @@ class DiffusionGemma(nn.Module):
         positions_BC = n_context_B[:, None] + torch.arange(n_slots, device=canvas_BC.device)
         x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
         angles = self.angles(positions_BC, x.dtype)
-        for layer, (keys, values) in zip(self.layers, context, strict=True):
+        for config, layer, (keys, values) in zip(self.config.layers, self.layers, context, strict=True):
             repeats = n_rows // keys.shape[0]
             past = (keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
-            x, _ = layer(x, angles[layer.is_sliding], past, mask_B11K, False, layer.layer_scalar)
+            x, _ = layer(x, angles[config.is_sliding], past, mask_B11K, False, layer.layer_scalar)
         out: torch.Tensor = self.norm(x)
         return out
 

@@ -17,6 +17,8 @@ from midspan_engine.training.recipe import Data, Recipe, load_recipe
 from midspan_engine.training.run_folder import RunFolder
 from midspan_engine.training.trainer import Job
 
+_INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -72,11 +74,12 @@ def command(
         step = folder.progress().step
         if data is None and step > 0:
             write_model_card(folder, read_reports(cache / "corpus"), evaluation)
-    if not is_done:
-        click.echo(f"Stopped at step {step}; the same command goes on from there")
     if step > 0:
         click.echo(f"The checkpoint is in {folder.checkpoint}")
         click.echo(f"Use it: midspan fill FILE --at LINE:COL --checkpoint {folder.checkpoint}")
+    if not is_done:
+        click.echo(f"Stopped at step {step}; the same command goes on from there")
+        click.get_current_context().exit(_INTERRUPTED)
 
 
 def _with_steps(recipe: Recipe, steps: int | None) -> Recipe:

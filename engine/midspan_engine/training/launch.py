@@ -15,8 +15,12 @@ import tempfile
 from pathlib import Path
 
 import torch
-import torch.multiprocessing
-from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException
+from torch.multiprocessing.spawn import (
+    ProcessContext,
+    ProcessExitedException,
+    ProcessRaisedException,
+    start_processes,
+)
 
 from midspan_engine.config import load_model_config
 from midspan_engine.errors import EngineError, InputError
@@ -46,10 +50,9 @@ def train(job: Job, n_processes: int) -> bool:
     # glibc reads these once, when a process starts
     os.environ.update({name: value for name, value in _ALLOCATOR.items() if name not in os.environ})
     arguments = (n_processes, _free_port(), job)
-    context = torch.multiprocessing.start_processes(
+    context = start_processes(  # type: ignore[no-untyped-call]  # torch has no types for it
         run_process, arguments, nprocs=n_processes, join=False, start_method="spawn"
     )
-    assert context is not None, "without join the processes are ours to wait for"
     _wait(context, job.run)
     return folder.progress().step >= job.recipe.schedule.steps
 

@@ -46,7 +46,7 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 def write_model_card(run: RunFolder, reports: Sequence[PackageReport], evaluation: Path | None) -> Path:
-    """Writes README.md into the run's checkpoint folder and returns its path. Raises InputError for a bad evaluation."""
+    """Writes README.md into the run's checkpoint folder and returns its path. Raises InputError for a bad one."""
     target = run.checkpoint / "README.md"
     sections = (
         _head(run.checkpoint),
@@ -72,13 +72,14 @@ tags: [code-completion, infilling, text-diffusion, diffusion-gemma]
 # A small infilling model for {" and ".join(infill.languages or ("code",)).capitalize()}
 
 A block text-diffusion model with the DiffusionGemma architecture, trained from scratch on the CPU of one machine. It
-fills the gap around a cursor: the text before the gap is read by a causal encoder, the gap is denoised on a canvas whose
-other slots hold the text on both sides.
+fills the gap around a cursor: the text before the gap is read by a causal encoder, the gap is denoised on a canvas
+whose other slots hold the text on both sides.
 
-- {config.n_layers} layers of width {config.hidden_size}, {config.n_heads} heads, vocabulary {config.vocab_size} (byte-level BPE), canvas {config.canvas_length} slots, bf16
-- gaps of at most {infill.gap_tokens} tokens; at most {infill.prompt_tokens} tokens before and {infill.head_tokens} after them
-- loads in Midspan and, with the same logits, in `DiffusionGemmaForBlockDiffusion` of transformers. The vision tower that
-  the architecture asks for is a stub without weights; images are not supported.
+- {config.n_layers} layers of width {config.hidden_size} with {config.n_heads} heads, bf16
+- byte-level BPE vocabulary of {config.vocab_size}, canvas of {config.canvas_length} slots
+- gaps of at most {infill.gap_tokens} tokens, {infill.prompt_tokens} tokens before and {infill.head_tokens} behind them
+- loads in Midspan and, with the same logits, in `DiffusionGemmaForBlockDiffusion` of transformers. The vision tower
+  that the architecture asks for is a stub without weights; images are not supported.
 """
 
 
@@ -88,8 +89,10 @@ def _training(run: RunFolder) -> str:
         "## Training",
         "",
         f"{done.step} steps, {done.positions / 1e6:.1f} million token positions (rows and canvases), "
-        f"{done.seconds / 60:.0f} minutes. Cross-entropy on packages that were held out whole, averaged weights, nats a",
-        "token; canvas: over the hidden slots of a gap, from one pass.",
+        f"{done.seconds / 60:.0f} minutes.",
+        "",
+        "Cross-entropy of the averaged weights on packages that were held out whole, nats a token; canvas: over the",
+        "hidden slots of a gap, from one pass.",
         "",
         "| step | million positions | next token | canvas |",
         "|---:|---:|---:|---:|",
@@ -126,9 +129,8 @@ def _results(evaluation: Path | None) -> str:
     lines = [
         "## Results",
         "",
-        f"One-line gaps of held-out packages, true length {'known' if read.length == 'oracle' else read.length}. Shown: with a "
-        f"confidence of at least {read.min_confidence};",
-        "valid: the whole file parses after the fill. All methods use these weights.",
+        f"One-line gaps of held-out packages, true length {read.length}; all methods use these weights.",
+        f"Shown: with a confidence of at least {read.min_confidence}. Valid: the whole file parses after the fill.",
         "",
         "| method | exact | similarity | valid | shown | exact of shown | valid of shown | steps |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -151,8 +153,8 @@ def _limits(checkpoint: Path) -> str:
 - {languages} only, and short gaps: the rest of a line, arguments, an expression, a few lines. Requests for other
   languages are answered with silence and the reason.
 - Gaps were trained in ASCII surroundings only; names and strings in other scripts are copied poorly.
-- It knows no more than its size allows: it guesses names and libraries wrongly, and what it writes is neither tested nor
-  secure. Its confidence is there to hide most of that; read what you accept.
+- It knows no more than its size allows: it guesses names and libraries wrongly, and what it writes is neither tested
+  nor secure. Its confidence is there to hide most of that; read what you accept.
 """
 
 
@@ -161,7 +163,8 @@ def _data(reports: Sequence[PackageReport]) -> str:
     parts = ["## Data", ""]
     for use, told in (("train", "Trained on"), ("held", "Held out for evaluation")):
         chosen = [report for report in kept if report.use == use]
-        size = f"{sum(r.n_files for r in chosen)} files, {sum(r.n_characters for r in chosen) / 1e6:.1f} million characters"
+        n_files, n_characters = sum(r.n_files for r in chosen), sum(r.n_characters for r in chosen)
+        size = f"{n_files} files, {n_characters / 1e6:.1f} million characters"
         parts += [f"{told}: the Python sources of {len(chosen)} packages ({size}).", ""]
     parts += [
         "All come from the Python package index, under the permissive licences that their metadata declare; vendored,",
@@ -177,7 +180,7 @@ def _data(reports: Sequence[PackageReport]) -> str:
 def _retraining() -> str:
     return """## Training it again
 
-`midspan train python-small` downloads the packages, learns the vocabulary, packs the files and trains; it can be stopped
-and goes on when the same command is given again. `midspan train --help` tells how to begin with this checkpoint, with
-more steps, or with data of your own.
+`midspan train python-small` downloads the packages, learns the vocabulary, packs the files and trains; it can be
+stopped and goes on when the same command is given again. `midspan train --help` tells how to begin with this
+checkpoint, with more steps, or with data of your own.
 """

@@ -47,7 +47,7 @@ class Optimiser:
             flat /= self._world
         norm = float(flat.norm())
         flat *= min(1.0, max_norm / (norm + 1e-6))
-        for parameter, piece in zip(self._parameters, flat.split([p.numel() for p in self._parameters]), strict=True):
+        for parameter, piece in zip(self._parameters, _split(flat, self._parameters), strict=True):
             parameter.grad = piece.view_as(parameter)
         for parameter, views in self._views:
             assert parameter.grad is not None, "every parameter was just given a gradient"
@@ -69,7 +69,7 @@ class Optimiser:
             for owner, views in enumerate(self._owned):
                 flat = torch.cat([view.flatten() for view in views])
                 dist.broadcast(flat, owner)
-                for view, piece in zip(views, flat.split([v.numel() for v in views]), strict=True):
+                for view, piece in zip(views, _split(flat, views), strict=True):
                     view.copy_(piece.view_as(view))
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -98,6 +98,10 @@ class Optimiser:
                     muon.setdefault(matrix // self._world, {})[key] = tensor
         for optimiser, state in ((self._muon, muon), (self._adam, adam)):
             optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+
+
+def _split(flat: torch.Tensor, like: list[nn.Parameter]) -> list[torch.Tensor]:
+    return list(torch.split_with_sizes(flat, [parameter.numel() for parameter in like]))
 
 
 def _is_matrix(name: str, parameter: torch.Tensor) -> bool:

@@ -134,6 +134,9 @@ def checkpoint_config(shape: Shape, vocab_size: int) -> dict[str, object]:
         "model_type": "diffusion_gemma_text",
         "vocab_size": vocab_size,
         "num_hidden_layers": len(shape.layer_types),
+        # unsaid, transformers takes 512 for the full layers
+        "global_head_dim": shape.head_dim,
+        "num_global_key_value_heads": shape.num_key_value_heads,
         "rope_parameters": rope,
         "max_position_embeddings": 2 * shape.sliding_window,
         "final_logit_softcapping": 30.0,

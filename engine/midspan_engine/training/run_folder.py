@@ -158,4 +158,5 @@ def _save(tensors: Tensors, path: Path) -> None:
     """Writes beside the target first, so that a kill never leaves half a file."""
     draft = path.with_suffix(".tmp")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, draft, metadata={"format": "pt"})
+    draft.chmod(0o644)  # safetensors lets nobody else read, which a checkpoint in a shared installation must allow
     draft.replace(path)

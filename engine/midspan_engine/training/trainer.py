@@ -161,7 +161,7 @@ class _Run:
                 positions += batch.canvas_BC.numel() * self.n_processes
         if not math.isfinite(total.item()):
             raise FloatingPointError(f"the loss at step {self.done.step} is {total.item()}: lower the learning rates")
-        total.backward()
+        torch.autograd.backward(total)
         self.optimiser.step(learning_rate_factor(self.done.step, schedule), MAX_GRADIENT_NORM)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():

@@ -1,0 +1,94 @@
+"""What the encoder computed for a document is used again as far as its tokens are the same."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from midspan_engine.kv import KVCache
+from midspan_engine.prefix_cache import CHUNK_TOKENS, MAX_DOCUMENTS, PrefixCache, common_prefix
+from midspan_engine.prompt import build_prompt
+from tiny_engine import BLANKS, embedded_tokens, tiny_model
+
+N_LAYERS = 3
+
+
+def contents(cache: KVCache) -> list[torch.Tensor]:
+    held = [cache.window(layer, cache.length, None) for layer in range(N_LAYERS)]
+    return [tensor for pair in held if pair is not None for tensor in pair]
+
+
+def assert_same_as_fresh(cache: KVCache, ids: list[int]) -> None:
+    fresh = KVCache(N_LAYERS)
+    if ids:
+        with torch.inference_mode():
+            tiny_model().encode(torch.tensor([ids]), fresh)
+    assert cache.length == len(ids)
+    for held, expected in zip(contents(cache), contents(fresh), strict=True):
+        torch.testing.assert_close(held, expected, atol=1e-5, rtol=1e-5)
+
+
+@settings(max_examples=40)
+@given(prompts=st.lists(st.lists(st.integers(6, 9), max_size=80), min_size=1, max_size=6))
+def test_the_cache_equals_a_fresh_pass_whatever_came_before(prompts: list[list[int]]) -> None:
+    prefixes = PrefixCache(tiny_model())
+    previous: list[int] = []
+    for ids in prompts:
+        cache, n_encoded = prefixes.encode("a.py", ids)
+        assert n_encoded == len(ids) - common_prefix(previous, ids)
+        assert_same_as_fresh(cache, ids)
+        previous = ids
+
+
+def test_a_prompt_longer_than_a_chunk_equals_one_pass() -> None:
+    ids = [6 + number % 90 for number in range(CHUNK_TOKENS + 100)]
+    cache, n_encoded = PrefixCache(tiny_model()).encode("a.py", ids)
+    assert n_encoded == len(ids)
+    assert_same_as_fresh(cache, ids)
+
+
+def test_typing_a_line_encodes_a_handful_of_tokens_a_key_but_for_one_stride() -> None:
+    tokens, prefixes = embedded_tokens(), PrefixCache(tiny_model())
+    text = "".join(f"value_{number} = call({number})\n" for number in range(60))
+    typed = "".join(f"    result_{number} = self.compute(value_{number}, 'text')\n" for number in range(12))
+    costs = []
+    for end in range(len(typed)):
+        prompt = build_prompt((text + typed[:end], "\n"), tokens, BLANKS, n_gap=12, n_slots=32)
+        costs.append(prefixes.encode("a.py", prompt.context)[1])
+    jumps = [cost for cost in costs[1:] if cost > 4]
+    n_typed = len(tokens.encode(typed))
+    assert 1 <= len(jumps) <= 1 + n_typed // 128, "the window moves once a stride"
+    assert all(cost < BLANKS.prompt_tokens for cost in jumps)
+    assert sum(costs[1:]) - sum(jumps) <= 1.2 * n_typed, "every token is encoded about once"
+
+
+def test_going_back_encodes_nothing_and_an_edit_only_what_follows_it() -> None:
+    prefixes = PrefixCache(tiny_model())
+    ids = list(range(6, 66))
+    prefixes.encode("a.py", ids)
+    assert prefixes.encode("a.py", ids[:40])[1] == 0
+    cache, n_encoded = prefixes.encode("a.py", [*ids[:30], 500, *ids[31:40]])
+    assert n_encoded == 10
+    assert_same_as_fresh(cache, [*ids[:30], 500, *ids[31:40]])
+
+
+def test_documents_do_not_disturb_each_other_and_the_oldest_goes_first() -> None:
+    prefixes = PrefixCache(tiny_model())
+    ids = list(range(6, 26))
+    for number in range(MAX_DOCUMENTS):
+        prefixes.encode(f"{number}.py", [*ids, 100 + number])
+    assert prefixes.encode("0.py", [*ids, 100])[1] == 0, "used again, so 1.py is now the oldest"
+    prefixes.encode("new.py", ids)
+    assert len(prefixes) == MAX_DOCUMENTS
+    assert prefixes.encode("0.py", [*ids, 100])[1] == 0
+    assert prefixes.encode("1.py", [*ids, 101])[1] == len(ids) + 1
+
+
+def test_a_forgotten_document_is_encoded_again() -> None:
+    prefixes = PrefixCache(tiny_model())
+    prefixes.encode("a.py", [6, 7, 8])
+    prefixes.forget("a.py")
+    prefixes.forget("never seen.py")
+    assert len(prefixes) == 0
+    assert prefixes.encode("a.py", [6, 7, 8])[1] == 3

@@ -1,0 +1,396 @@
+"""Training rows are what the engine lays out, to the byte; a run can be stopped and goes on; its checkpoint is true."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from command_line import SOURCE_ROOTS
+from midspan_engine.__main__ import main
+from midspan_engine.config import InfillConfig
+from midspan_engine.engine import Engine
+from midspan_engine.prompt import build_prompt
+from midspan_engine.protocol import Fill
+from midspan_engine.tokens import Tokens
+from midspan_engine.training.corpus import PackageReport
+from midspan_engine.training.examples import ExampleMaker
+from midspan_engine.training.gaps import DEFAULT_MIX, cut
+from midspan_engine.training.launch import can_compile
+from midspan_engine.training.model_card import write_model_card
+from midspan_engine.training.pack import pack
+from midspan_engine.training.recipe import load_recipe
+from midspan_engine.training.run_folder import Progressed, RunFolder
+from midspan_engine.training.trainer import learning_rate_factor
+from midspan_engine.training.vocabulary import load_vocabulary, train_vocabulary
+
+ROOT = Path(__file__).parent.parent
+SOURCES = [
+    text
+    for root in SOURCE_ROOTS
+    for path in sorted((ROOT / root).rglob("*.py"))
+    if len(text := path.read_text(encoding="utf-8")) > 500 and text.isascii()
+]
+N_IDS = 600
+N_TOKENS, N_SLOTS = 256, 64
+INFILL = InfillConfig(
+    noise="mask",
+    order="left_to_right",
+    mask_token_id=4,
+    blank_token_id=5,
+    languages=("python",),
+    prompt_tokens=192,
+    tail_tokens=8,
+    head_tokens=40,
+    gap_tokens=40,
+)
+PYTHON = "def area(w, h):\n    size = (w * (h + 1))\n    if size == 0:\n        return [w, {h: 1}]\n\n    return size\n"
+TINY = """
+seed = 1
+[shape]
+hidden_size = 64
+intermediate_size = 64
+moe_intermediate_size = 64
+num_experts = 1
+top_k_experts = 1
+layer_types = ["sliding_attention", "full_attention"]
+num_attention_heads = 2
+num_key_value_heads = 1
+head_dim = 32
+sliding_window = 128
+canvas_length = 64
+[data]
+row_tokens = 128
+canvases_per_row = 4
+causal_rows_per_step = 4
+infill_rows_per_step = 2
+[schedule]
+steps = 60
+causal_share = 0.4
+decay_share = 0.25
+warmup_steps = 4
+matrix_lr = 1e-2
+other_lr = 1e-2
+weight_decay = 0.01
+canvas_weight = 1.0
+self_conditioning_share = 0.5
+average_decay = 0.8
+[infill]
+noise = "mask"
+order = "left_to_right"
+mask_token_id = 4
+blank_token_id = 5
+languages = ["python"]
+prompt_tokens = 112
+tail_tokens = 8
+head_tokens = 40
+gap_tokens = 40
+"""
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed corpus of this project's own files."""
+    folder = tmp_path_factory.mktemp("packed")
+    train_vocabulary(SOURCES, folder / "tokenizer.json", n_ids=N_IDS)
+    tokenizer = load_vocabulary(folder / "tokenizer.json")
+    pack(SOURCES[4:], tokenizer, folder, "train")
+    pack(SOURCES[:4], tokenizer, folder, "held")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokens(packed: Path) -> Tokens:
+    return Tokens.load(packed / "tokenizer.json")
+
+
+@pytest.fixture
+def maker(packed: Path, tokens: Tokens) -> ExampleMaker:
+    return ExampleMaker(tokens, packed / "train.bin", INFILL, n_tokens=N_TOKENS, n_canvases=8, n_slots=N_SLOTS, seed=3)
+
+
+def spell(tokens: Tokens, ids: list[int]) -> str:
+    return b"".join(tokens.spellings[index] for index in ids).decode()
+
+
+def test_a_training_canvas_is_laid_out_as_the_engine_lays_out_the_same_gap(
+    packed: Path, tokens: Tokens, maker: ExampleMaker
+) -> None:
+    starts = np.fromfile(packed / "train.idx", dtype="<i8").tolist()
+    stream = np.fromfile(packed / "train.bin", dtype="<u2").astype(np.int64)
+    n_compared = 0
+    for text, start in zip(SOURCES[4:], starts, strict=True):
+        row = stream[start : start + N_TOKENS + 192]
+        if len(row) < N_TOKENS + 192:
+            continue
+        for made in maker.cut_canvases(row):
+            gap = made.canvas.gaps[0]
+            ids = [*row[: made.n_context].tolist(), *made.canvas.ids[: gap.start]]
+            if tokens.bos_token_id in ids[1:]:
+                continue  # the gap lies in the next document
+            kept, middle = spell(tokens, ids), spell(tokens, made.middle)
+            # Wherever in the healed piece the cursor stood, the layout is the same.
+            cursors = [n for n in range(len(middle)) if tokens.healing_point(kept + middle[:n]) == len(kept)]
+            assert cursors, (kept[-40:], middle)
+            cursor = len(kept) + cursors[-1]
+            is_free = all(index == tokens.pad_token_id for index in made.canvas.ids[gap.stop :])
+            parts = (text[:cursor], text[len(kept) + len(middle) :])
+            prompt = build_prompt(parts, tokens, INFILL, n_gap=len(gap), n_slots=N_SLOTS, free_suffix=is_free)
+            assert made.canvas == prompt.canvas
+            assert ids[: made.n_context][-len(prompt.context) :] == prompt.context or not prompt.context
+            assert middle.encode().startswith(prompt.required[0])
+            n_compared += 1
+    assert n_compared > 100
+
+
+def test_context_pins_and_answer_of_a_canvas_spell_the_source_to_the_byte(tokens: Tokens, maker: ExampleMaker) -> None:
+    corpus = "".join(SOURCES[4:])
+    for _ in range(8):
+        batch = maker.batch(2)
+        for index, (slots, targets) in enumerate(zip(batch.slots_BG, batch.targets_BG, strict=True)):
+            n_gap = int((slots > 0).sum())
+            filled = batch.canvas_BC[index].copy()
+            filled[slots[:n_gap]] = targets[:n_gap]
+            context = batch.rows_RL[index // 8][: batch.n_context_B[index]].tolist()
+            raw = b"".join(tokens.spellings[token] for token in [*context, *filled.tolist()])
+            assert raw in corpus.encode()
+
+
+def test_hidden_slots_hold_the_mask_and_known_ones_the_answer(maker: ExampleMaker) -> None:
+    batch = maker.batch(16)
+    for canvas, known, slots, targets, weights in zip(
+        batch.canvas_BC, batch.known_BC, batch.slots_BG, batch.targets_BG, batch.weights_BG, strict=True
+    ):
+        n_gap = int((slots > 0).sum())
+        is_known = known[slots[:n_gap]]
+        assert np.array_equal(canvas[slots[:n_gap]], np.where(is_known, targets[:n_gap], INFILL.mask_token_id))
+        assert np.array_equal(weights[:n_gap] > 0, ~is_known)
+        assert not weights[n_gap:].any()
+        assert np.isclose(weights.sum(), 0.0 if is_known.all() else 1.0, atol=1e-5)
+
+
+def test_the_surplus_behind_the_first_blank_weighs_no_more_than_one_token(maker: ExampleMaker) -> None:
+    batch = maker.batch(32)
+    n_surplus = 0
+    for targets, weights in zip(batch.targets_BG, batch.weights_BG, strict=True):
+        blanks = np.flatnonzero(targets == INFILL.blank_token_id)
+        if len(blanks) > 1 and weights[: blanks[0] + 1].any():
+            n_surplus += 1
+            assert weights[blanks[1:]].sum() <= weights[: blanks[0] + 1].max() * 1.1 + 1e-6
+    assert n_surplus > 50
+
+
+def test_batches_repeat_with_the_seed_and_differ_without(packed: Path, tokens: Tokens) -> None:
+    def rows(seed: int) -> list[list[int]]:
+        made = ExampleMaker(
+            tokens, packed / "train.bin", INFILL, n_tokens=N_TOKENS, n_canvases=4, n_slots=N_SLOTS, seed=seed
+        )
+        return made.batch(2).canvas_BC.tolist()
+
+    assert rows(1) == rows(1)
+    assert rows(1) != rows(2)
+
+
+@given(
+    kind=st.sampled_from(sorted(DEFAULT_MIX)),
+    text=st.just(PYTHON) | st.text("ab =():,[]{}\n'#", max_size=80),
+    at=st.integers(0, 200),
+    seed=st.integers(0, 1000),
+)
+def test_a_gap_lies_in_the_line_that_was_asked_for(kind: str, text: str, at: int, seed: int) -> None:
+    at = min(at, len(text))
+    gap = cut(kind, text, at, random.Random(seed))
+    assert gap == cut(kind, text, at, random.Random(seed))
+    if gap is None:
+        return
+    start, end = gap
+    line_start = text.rfind("\n", 0, at) + 1
+    assert line_start <= start < end <= len(text)
+    assert text[line_start:end].strip(), "blank lines are no gaps"
+    assert not text[line_start:start].strip() or "\n" not in text[line_start:start]
+    if kind != "lines":
+        assert "\n" not in text[start:end]
+    if kind in ("rest_of_line", "whole_line", "lines"):
+        assert text[end] == "\n"
+
+
+def test_the_learning_rate_warms_up_stays_and_falls_to_a_tenth() -> None:
+    schedule = load_recipe("python-small").schedule
+    factors = [learning_rate_factor(step, schedule) for step in range(schedule.steps)]
+    decay_start = round(schedule.steps * (1 - schedule.decay_share))
+    assert factors[: schedule.warmup_steps] == sorted(factors[: schedule.warmup_steps])
+    assert set(factors[schedule.warmup_steps : decay_start]) == {1.0}
+    assert factors[decay_start:] == sorted(factors[decay_start:], reverse=True)
+    assert 0.1 <= factors[-1] < 0.11
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("missing.toml", None, "one of: python-small"),
+        ("broken.toml", "seed = ", "is no usable recipe"),
+        ("unknown.toml", TINY.replace("seed = 1", "seeds = 1"), "seed"),
+        ("wide.toml", TINY.replace("row_tokens = 128", "row_tokens = 129"), "sliding_window"),
+        ("short.toml", TINY.replace("canvas_length = 64", "canvas_length = 40"), "canvas_length"),
+        ("sliding.toml", TINY.replace('"full_attention"', '"sliding_attention"'), "full_attention"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert told in refused(capsys, tmp_path / name)
+
+
+def test_a_run_that_cannot_begin_says_why(tmp_path: Path, packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(TINY)
+    run = tmp_path / "run"
+    assert "train.bin" in refused(capsys, recipe, "--data", tmp_path)
+    assert "1, 2 processes" in refused(capsys, recipe, "--data", packed, "--processes", 3)
+    assert "no model.safetensors" in refused(capsys, recipe, "--data", packed, "--from", tmp_path)
+    with RunFolder(run).locked():
+        assert "another process" in refused(capsys, recipe, "--data", packed, "--run", run)
+    short = tmp_path / "short"
+    short.mkdir()
+    for name in ("tokenizer.json", "train.bin", "held.bin"):
+        (short / name).write_bytes((packed / name).read_bytes()[: 100 if name == "held.bin" else None])
+    assert "too short" in refused(capsys, recipe, "--data", short, "--run", run)
+    assert not (run / "checkpoint").exists(), "a refused run writes nothing"
+
+
+def test_without_a_compiler_training_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler --flag")
+    assert not can_compile()
+
+
+def test_the_model_card_lists_licences_results_and_limits_and_no_path_of_the_machine(
+    tmp_path: Path, packed: Path
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.write_configs(load_recipe("python-small"), packed / "tokenizer.json")
+    (run.path / "progress.json").write_bytes(msgspec.json.encode(Progressed(step=200, positions=819200, seconds=600)))
+    # A kill at step 110 and a resume at step 90: the point at 100 was measured twice.
+    steps = [*range(10, 110, 10), *range(100, 210, 10)]
+    points = [{"step": step, "positions": step * 4096, "held": {"causal": 5, "canvas": 6}} for step in steps]
+    run.curve.write_text("".join(json.dumps(point) + "\n" for point in points))
+    reports = [
+        PackageReport("attrs", "26.1", "MIT", "train", 12, 90_000),
+        PackageReport("rich", "15.0", "MIT", "held", 3, 10_000),
+        PackageReport("gone", "1.0", "GPL", "train", 0, 0, "licence is not known to be permissive"),
+    ]
+    evaluation = tmp_path / "eval.json"
+    scores = dict.fromkeys(("exact", "similarity", "valid", "shown", "shown_exact", "shown_valid"), 0.25)
+    methods = {"Midspan": scores | {"steps": 4.5, "p50_ms": 100}}
+    evaluation.write_text(json.dumps({"length": "unknown", "min_confidence": 0.3, "methods": methods}))
+    card = write_model_card(run, reports, evaluation).read_text()
+
+    assert "| attrs | 26.1 | MIT | train | 12 |" in card
+    assert "gone" not in card
+    assert card.count("| 200 | 0.82 | 5.00 | 6.00 |") == 1
+    assert "| Midspan | 25.0% | 25.0% | 25.0% | 25.0% | 25.0% | 25.0% | 4.5 |" in card
+    assert "Python only" in card
+    assert str(tmp_path) not in card
+    assert str(Path.home()) not in card
+
+
+def refused(capsys: pytest.CaptureFixture[str], recipe: Path, *options: object) -> str:
+    """Returns the one line that a refused `midspan train` says."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    assert main(["train", str(recipe), "--nice", str(nice), "--eager", *map(str, options)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("midspan: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def start(recipe: Path, packed: Path, run: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+    # At the default of 19 other work on the machine would starve it.
+    nice = str(os.getpriority(os.PRIO_PROCESS, 0))
+    where = ("--data", str(packed), "--run", str(run), "--nice", nice)
+    return midspan_engine("train", str(recipe), *where, *options, **variables)
+
+
+def midspan_engine(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    roots = os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS)
+    return subprocess.Popen(
+        [sys.executable, "-m", "midspan_engine", *arguments],
+        env={**os.environ, "PYTHONPATH": roots, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_goes_on_where_it_was_and_ends_with_a_true_checkpoint(tmp_path: Path, packed: Path) -> None:
+    recipe, run = tmp_path / "tiny.toml", tmp_path / "run"
+    recipe.write_text(TINY)
+    first = start(recipe, packed, run, "--eager", "--processes", "2")
+    assert first.stdout is not None
+    said = ""
+    while "step 1/60" not in said:
+        line = first.stdout.readline()
+        assert line, said
+        said += line
+    first.send_signal(signal.SIGTERM)
+    said += first.communicate(timeout=120)[0]
+    stopped = RunFolder(run).progress().step
+    assert first.returncode == 130, said
+    assert 1 <= stopped < 60
+    assert f"Stopped at step {stopped}" in said
+
+    second = start(recipe, packed, run, "--eager", "--processes", "2")
+    said = second.communicate(timeout=300)[0]
+    assert second.returncode == 0, said
+    assert f"Going on from step {stopped} of 60" in said
+    assert f"--checkpoint {run / 'checkpoint'}" in said
+    points = [json.loads(line) for line in RunFolder(run).curve.read_text().splitlines()]
+    assert points[-1]["step"] == 60
+    assert points[-1]["held"]["causal"] < math.log(N_IDS) - 1, "it knows more than that all tokens are equally likely"
+
+    # One process takes over the optimiser states of two; a compiler is not needed.
+    third = start(recipe, packed, run, "--steps", "62", "--processes", "1", CXX="no-such-compiler")
+    said = third.communicate(timeout=300)[0]
+    assert third.returncode == 0, said
+    assert "No C++ compiler" in said
+    assert RunFolder(run).progress().step == 62
+    assert not (run / "state-1.safetensors").exists()
+
+    # In a process of its own: transformers imports parts of torch that warn of their deprecation.
+    verified = midspan_engine("verify", str(run / "checkpoint"), "--prompt-tokens", "100")
+    said = verified.communicate(timeout=300)[0]
+    assert verified.returncode == 0, said
+    engine = Engine.load(run / "checkpoint")
+    request = Fill(id="1", document="d", language="python", parts=("def f(x):\n    return ", "\n"))
+    filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
+    assert filled.candidates or filled.silence
+
+
+@pytest.mark.slow
+def test_when_the_command_is_killed_its_processes_save_and_end(tmp_path: Path, packed: Path) -> None:
+    recipe, run = tmp_path / "tiny.toml", tmp_path / "run"
+    recipe.write_text(TINY)
+    killed = start(recipe, packed, run, "--eager", "--processes", "2", "--steps", "100000")
+    assert killed.stdout is not None
+    while "step 1/" not in (line := killed.stdout.readline()):
+        assert line
+    killed.kill()
+    killed.stdout.read()  # ends when the last process that could write has ended
+    killed.wait()
+    killed.stdout.close()
+    assert RunFolder(run).progress().step >= 1
+    assert (run / "checkpoint" / "model.safetensors").exists()
