@@ -27,7 +27,7 @@ texts = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     parts=st.lists(texts, min_size=2, max_size=3),
     infill=st.sampled_from([BLANKS, REFERENCE]),
@@ -115,6 +115,13 @@ def test_a_deadline_that_has_passed_still_takes_one_step(order: str, deadline_ms
     assert filled.stats.steps == 1
     assert filled.silence or not filled.candidates[0].complete
     assert all(0 <= candidate.confidence <= 1 for candidate in filled.candidates)
+
+
+def test_a_draft_cut_off_shows_only_what_was_committed() -> None:
+    engine = tiny_engine(msgspec.structs.replace(BLANKS, commit_confidence=1.1))  # one slot a step
+    filled = fill(engine, "", SUFFIX, deadline_ms=0.0, n_candidates=3)
+    assert filled.candidates
+    assert all(candidate.text.encode() in engine.tokens.spellings for candidate in filled.candidates), "one token"
 
 
 def test_a_draft_without_a_word_of_new_text_is_no_candidate() -> None:
@@ -206,6 +213,14 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(monkeypatch: pytest
     small = msgspec.structs.replace(tiny_model().config, vocab_size=100)
     monkeypatch.setattr("midspan_engine.engine.load_model_config", lambda folder: small)
     with pytest.raises(CheckpointError, match="do not belong together"):
+        Engine.load(CHECKPOINT)
+
+
+@pytest.mark.parametrize("name", ["mask_token_id", "blank_token_id"])
+def test_a_special_id_that_the_tokenizer_lacks_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = msgspec.structs.replace(BLANKS, **{name: 4096})
+    monkeypatch.setattr("midspan_engine.engine.load_infill_config", lambda folder: foreign)
+    with pytest.raises(CheckpointError, match=f"{name} 4096"):
         Engine.load(CHECKPOINT)
 
 

@@ -54,6 +54,10 @@ class Engine:
                 f"{checkpoint / 'tokenizer.json'} has {tokens.n_ids} ids, the model only {config.vocab_size}: "
                 "they do not belong together"
             )
+        for name in ("mask_token_id", "blank_token_id"):
+            index = getattr(infill, name)
+            if index is not None and not 0 <= index < tokens.n_ids:
+                raise CheckpointError(f"{checkpoint / 'infill_config.json'}: {name} {index} is no id of its tokenizer")
         # fp32 on a CPU: eager bf16 is slower there, and the small checkpoint takes 30 MB
         model = load_weights(checkpoint, config, torch.float32).eval().requires_grad_(False)
         return cls(model, tokens, infill, load_generation_config(checkpoint))
