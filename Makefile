@@ -5,7 +5,7 @@ NEOVIM := $(CURDIR)/.cache/neovim
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test slow e2e lint types fix bench ci
+.PHONY: help setup demo test slow e2e lint types fix bench vscode ci
 
 help: ## show these targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ fix: $(STAMP) ## apply formatting and safe fixes
 
 bench: $(STAMP) ## measure latency and throughput of this machine
 	@$(BIN)/midspan bench
+
+vscode: ## build the VS Code extension (.vsix); needs Node 20 or newer
+	@command -v npm >/dev/null || { echo "The VS Code extension is built with Node 20 or newer. Install it (Debian: sudo apt install nodejs npm) and run 'make vscode' again." >&2; exit 1; }
+	cd editors/vscode && npm ci && npm run package
 
 ci: lint types test slow e2e ## run everything that CI runs
 

@@ -102,7 +102,10 @@ class Completer:
         except MidspanError as error:
             self._tell(str(error))
             return Silence(str(error), "failed")
-        return filled if isinstance(filled, Silence) else self._offered(document, snapshot, context, filled)
+        if isinstance(filled, Silence):
+            return filled
+        # Completion may have been switched off, or the file excluded, while the engine was at work.
+        return self._gate(document) or self._offered(document, snapshot, context, filled)
 
     def close_document(self, uri: str) -> None:
         """Forgets a document, here and in the engine."""
