@@ -57,6 +57,7 @@ class ScriptedHost:
         self.cancelled: list[int] = []
         self.forgotten: list[str] = []
         self.connections: list[asyncio.Task[None]] = []
+        self.n_statuses = 0
         self.n_gone = 0
         """Connections that have ended."""
         self._held: dict[int, tuple[Fill, asyncio.StreamWriter]] = {}
@@ -103,6 +104,7 @@ class ScriptedHost:
             case Forget(document=document):
                 self.forgotten.append(document)
             case StatusRequest(id=which):
+                self.n_statuses += 1
                 state = EngineStatus(id=which, version="0", pid=1, checkpoint="none", device="cpu", state="ready")
                 await self._send(writer, state)
 

@@ -20,7 +20,7 @@ PATIENCE_S = 120.0
 
 
 def fill(id: int = 1, **changes: object) -> Fill:
-    values = {"document": "file:///a.py", "parts": ("def add(a, b):\n    return ", "\n"), "max_steps": 6, **changes}
+    values = {"document": "file:///a.py", "parts": ("def add(a, b):\n    return ", "\n"), **changes}
     return Fill(id=id, **values)  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import struct
@@ -133,6 +134,37 @@ def test_an_interrupt_withdraws_the_fill_and_leaves_quietly(
     assert (process.returncode, output, told.strip()) == (130, b"", b"")
 
 
+@pytest.mark.parametrize("call", [("status", "--json"), ("demo", "--help"), ("verify", "--help"), ("bench", "--help")])
+def test_modules_of_the_project_are_never_imported(environment: Environment, tmp_path: Path, call: list[str]) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("torch", "json", "msgspec"):
+        (project / f"{name}.py").write_text("raise SystemExit('a module of the project was imported')\n")
+    command = [sys.executable, "-P", "-m", "midspan_server", *call]  # as the script `midspan`, which has its own path
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_demo_without_a_suggestion_fails_with_the_reason_and_leaves_nothing(
+    environment: Environment, tmp_path: Path
+) -> None:
+    settings = Path(environment["XDG_CONFIG_HOME"], "midspan", "settings.json")
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"enabled": false}')
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = midspan({**environment, "TMPDIR": str(temporary)}, "demo")
+    assert "completion is switched off" in refused(done, status=1)
+    assert not re.search(r"\d steps?", done.stdout.decode())
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_error_about_a_path_that_is_not_unicode_is_told(environment: Environment, tmp_path: Path) -> None:
+    done = midspan(environment, "fill", tmp_path / "a\udcff.py", "--at", "1:1", "--json")
+    assert "a?.py does not exist" in refused(done)
+    assert "a?.py does not exist" in msgspec.json.decode(done.stdout)["error"]
+
+
 def test_no_engine_is_a_normal_answer(environment: Environment) -> None:
     done = midspan(environment, "status")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -169,4 +201,5 @@ def test_engine_commands_answer_for_themselves(environment: Environment) -> None
     done = midspan(environment, "verify", "--help")
     assert done.returncode == 0, done.stderr.decode()
     assert b"Usage: midspan verify" in done.stdout
-    assert midspan(environment, "verify", "--frobnicate").returncode == 2
+    done = midspan(environment, "verify", "--frobnicate", "--json")
+    assert f"midspan: {msgspec.json.decode(done.stdout)['error']}\n" == refused(done)

@@ -159,6 +159,6 @@ def test_the_demo_prints_gaps_latency_steps_and_where_to_go_next(environment: En
     told = done.stdout.decode()
     assert done.returncode == 0, done.stderr.decode()
     assert "The first answer came after" in told
-    assert len(re.findall(r"\d+ ms through the language server, \d+ steps? on a canvas", told)) == 3
+    assert len(re.findall(r"\d+ ms through the language server, \d+ steps?", told)) == 3
     assert "fill " in told
-    assert (next(tmp_path.glob("midspan-demo-*")) / "inventory.py").is_file()
+    assert list(tmp_path.glob("midspan-demo-*")) == []

@@ -11,7 +11,8 @@ import pytest
 
 from engine_host import ScriptedHost, listening, offer, scenario
 from midspan_engine.protocol import Failed, Filled
-from midspan_server.completion import MAX_CHARACTERS, MAX_LINE, Completer, SelectedItem
+from midspan_server.completion import MAX_CHARACTERS, Completer
+from midspan_server.context import MAX_LINE, Selected
 from midspan_server.engine_client import EngineClient
 from midspan_server.launch import Launch
 from midspan_server.settings import Loaded, Settings
@@ -142,6 +143,16 @@ async def test_a_document_that_changed_otherwise_gets_no_stale_suggestion(
 
 
 @scenario
+async def test_a_change_without_a_new_version_number_is_a_change(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        asked = asyncio.create_task(b.ask(b.open("import os\nx = ║\ny = 2")))
+        await b.host.until(lambda: len(b.host.fills) == 1)
+        b.completer.documents[URI].change([Edit("", Position(0, 0), Position(1, 0))], version=1)
+        await b.host.release(offer("print(1)"))
+        assert "the document changed" in reason(await asked)
+
+
+@scenario
 async def test_a_closed_document_answers_and_is_forgotten_by_the_engine(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         asked = asyncio.create_task(b.ask(b.open("x = ║")))
@@ -166,8 +177,8 @@ async def test_a_selected_completion_item_leads_the_suggestion(tmp_path: Path) -
     async with bench(tmp_path) as b:
         b.host.answer = offer(".join(a)")
         at = b.open("import os\nos.pa║")
-        item = SelectedItem(Position(1, 3), Position(1, 5), "path")
-        answer = await b.completer.complete(URI, at, "automatic", item)
+        selected = Selected(Position(1, 3), Position(1, 5), "path")
+        answer = await b.completer.complete(URI, at, "automatic", selected)
         assert texts(answer) == ["path.join(a)"]
         assert isinstance(answer, Suggestions)
         assert (answer.items[0].start, answer.items[0].end) == (13, 15)

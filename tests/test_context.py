@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midspan_engine.errors import InputError
 from midspan_server.context import (
+    MAX_LINE,
     MAX_PREFIX,
     MAX_SUFFIX,
     PREFIX_JUMP,
@@ -19,8 +21,8 @@ from midspan_server.context import (
     fill_of,
     reason_not_to_ask,
 )
-from midspan_server.settings import Settings
-from midspan_server.text import snapshot
+from midspan_server.settings import MAX_TOKENS, Settings
+from midspan_server.text import Position, snapshot
 
 
 def context(marked: str, trigger: Trigger = "automatic", selected: Selected | None = None) -> Context:
@@ -31,7 +33,7 @@ def test_a_context_holds_both_sides_and_both_halves_of_the_line() -> None:
     found = context("def f(x):\n    return ║ + 1\n\ny = 2\n")
     assert found.prefix == "def f(x):\n    return "
     assert found.suffix == " + 1\n\ny = 2\n"
-    assert (found.line_prefix, found.line_suffix, found.indentation) == ("    return ", " + 1", "    ")
+    assert (found.line_prefix, found.line_suffix) == ("    return ", " + 1")
 
 
 @pytest.mark.parametrize("newline", ["\r\n", "\r"])
@@ -76,14 +78,27 @@ def test_several_lines_are_asked_for_on_a_blank_line_by_hand(marked: str, trigge
     assert fill.n_candidates == (3 if trigger == "invoked" else 1)
 
 
+def test_what_is_asked_for_outright_counts_more_than_the_line() -> None:
+    found, settings = context("x = ║"), Settings(max_tokens=20)
+    for multi_line, max_tokens in ((True, 40), (False, 20)):
+        fill = fill_of(found, "file:///a.py", "python", settings, multi_line=multi_line)
+        assert (fill.single_line, fill.max_tokens) == (not multi_line, max_tokens)
+
+
+def test_no_gap_is_longer_than_a_canvas_bears() -> None:
+    fill = fill_of(context("║", "invoked"), "file:///a.py", "python", Settings(max_tokens=MAX_TOKENS))
+    assert fill.max_tokens == MAX_TOKENS
+
+
 def test_a_selected_completion_item_is_part_of_the_prefix_and_of_what_is_replaced() -> None:
-    found = context("import o║\nx", selected=Selected(7, 8, "os.path"))
+    found = context("import o║\nx", selected=Selected(Position(0, 7), Position(0, 8), "os.path"))
     assert found.prefix == "import os.path"
     assert (found.start, found.end, found.selected, found.suffix) == (7, 8, "os.path", "\nx")
 
 
-@pytest.mark.parametrize("selected", [Selected(0, 3, "b"), Selected(9, 12, "b"), Selected(99, 100, "b")])
-def test_a_selected_item_elsewhere_is_left_aside(selected: Selected) -> None:
+@pytest.mark.parametrize(("line", "start", "end"), [(0, 0, 3), (1, 3, 5), (2, 0, 1)])
+def test_a_selected_item_elsewhere_is_left_aside(line: int, start: int, end: int) -> None:
+    selected = Selected(Position(line, start), Position(line, end), "b")
     found = context("a = 1\nb║ = 2\nc = 3", selected=selected)
     assert (found.start, found.end, found.selected) == (7, 7, "")
 
@@ -106,11 +121,17 @@ def test_the_cut_of_a_growing_file_moves_only_in_jumps() -> None:
     assert all(abs(move - PREFIX_JUMP) < 128 for move in moves)
 
 
-def test_a_line_of_5_mb_is_cut_hard() -> None:
-    text = "x" * 5_000_000
-    found = context_at(snapshot(text), 2_500_000, "invoked")
-    assert MAX_PREFIX - PREFIX_JUMP < len(found.prefix) <= MAX_PREFIX
-    assert len(found.suffix) == MAX_SUFFIX
+def test_the_longest_line_is_cut_hard() -> None:
+    line = snapshot("x" * MAX_LINE)
+    assert MAX_PREFIX - PREFIX_JUMP < len(context_at(line, MAX_LINE, "invoked").prefix) <= MAX_PREFIX
+    assert len(context_at(line, 0, "invoked").suffix) == MAX_SUFFIX
+
+
+def test_a_longer_line_is_refused() -> None:
+    text = snapshot("y = 1\r\n" + "x" * (MAX_LINE + 1) + "\r\n")
+    with pytest.raises(InputError, match="line 2 has 20,001 characters"):
+        context_at(text, 7, "invoked")
+    assert context_at(text, 5, "invoked").line_prefix == "y = 1"
 
 
 def test_a_long_suffix_ends_with_a_line() -> None:
@@ -118,6 +139,13 @@ def test_a_long_suffix_ends_with_a_line() -> None:
     assert len(found.suffix) <= MAX_SUFFIX
     assert found.suffix.endswith("\n")
     assert found.suffix.splitlines()[-1].startswith("line = ")
+
+
+@pytest.mark.parametrize(("n_lines", "is_cut"), [(2, False), (MAX_SUFFIX // 4, False), (MAX_SUFFIX // 4 + 1, True)])
+def test_the_engine_is_told_whether_the_file_goes_on_behind_the_suffix(n_lines: int, is_cut: bool) -> None:
+    found = context("║" + "x=1\n" * n_lines)
+    assert fill_of(found, "file:///a.py", "python", Settings()).suffix_is_cut is is_cut
+    assert len(found.suffix) == min(4 * n_lines, MAX_SUFFIX)
 
 
 @given(st.text(alphabet="ab \t\n\r\f😀é(", max_size=60), st.integers(0, 60))

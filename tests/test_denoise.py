@@ -17,15 +17,17 @@ from hypothesis import strategies as st
 
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import GenerationConfig, InfillConfig
-from midspan_engine.denoise import Order, Settled, Task, condition, denoise
+from midspan_engine.denoise import Settled, condition, denoise
 from midspan_engine.errors import Cancelled, EngineError
 from midspan_engine.generate import denoise_canvas
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.order import Order, Task
 from tiny_engine import BLANKS, REFERENCE, embedded_tokens, tiny_model
 
 GENERATION = GenerationConfig(max_denoising_steps=12)
+ONE_STEP = GenerationConfig(max_denoising_steps=1)
 INFILLS = {"left to right": BLANKS, "entropy": REFERENCE}
 CONTEXT = "def total(values):\n    result = 0\n    for value in values:\n"
 N_SLOTS = 32
@@ -44,7 +46,7 @@ def context_cache(model: DiffusionGemma) -> KVCache:
 def task_of(parts: list[list[int]], n_gap: int = 4, required: bytes = b"", **wishes: object) -> Task:
     canvas = lay_out(parts, [n_gap] * (len(parts) - 1), N_SLOTS, hole=4, pad=0)
     needed = (required, *[b""] * (len(canvas.gaps) - 1))
-    return Task(**{"canvas": canvas, "required": needed, "max_steps": 12} | wishes)  # type: ignore[arg-type]
+    return Task(**{"canvas": canvas, "required": needed} | wishes)  # type: ignore[arg-type]
 
 
 def run(
@@ -53,10 +55,10 @@ def run(
     model: DiffusionGemma | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, Order], None] | None = None,
+    generation: GenerationConfig = GENERATION,
 ) -> Settled:
     model = model or tiny_model()
     rules = GapRules(embedded_tokens(), infill.blank_token_id)
-    generation = msgspec.structs.replace(GENERATION, max_denoising_steps=min(12, task.max_steps))
     return denoise(model, context_cache(model), task, rules, infill, generation, is_cancelled, on_step)
 
 
@@ -121,7 +123,7 @@ def test_the_same_seed_gives_the_same_answer(order: str, seed: int) -> None:
 
 
 def test_another_seed_of_uniform_noise_gives_another_answer() -> None:
-    drafts = [run(task_of([[9], [20]], 8, seed=seed, max_steps=1), REFERENCE).draft_BG for seed in range(6)]
+    drafts = [run(task_of([[9], [20]], 8, seed=seed), REFERENCE, generation=ONE_STEP).draft_BG for seed in range(6)]
     assert any(not torch.equal(draft, drafts[0]) for draft in drafts)
 
 
@@ -156,9 +158,12 @@ def test_a_deadline_between_two_steps_gives_the_draft_so_far(order: str, monkeyp
     assert torch.equal(settled.draft_BG, drafts[-1])
 
 
-def test_one_step_is_all_that_max_steps_allows() -> None:
-    for infill in INFILLS.values():
-        assert run(task_of([[9], [20]], 12, max_steps=1), infill).n_steps == 1
+@pytest.mark.parametrize("order", INFILLS)
+def test_at_the_step_limit_the_draft_is_given_as_incomplete(order: str) -> None:
+    infill = msgspec.structs.replace(INFILLS[order], commit_confidence=1.1)
+    settled = run(task_of([[9], [20]], 12), infill, generation=ONE_STEP)
+    assert settled.n_steps == 1
+    assert not settled.is_complete
 
 
 def test_left_to_right_commits_from_the_left_and_keeps_what_it_committed() -> None:

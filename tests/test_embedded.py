@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from midspan_engine.config import embedded_checkpoint
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import ONE_LINE_KINDS, Case
-from midspan_engine.evaluation.command import EMBEDDED
 from midspan_engine.evaluation.methods import Methods
 from midspan_engine.evaluation.scores import judge, summarise
 from midspan_engine.training.gaps import cut
 from midspan_engine.verify import verify
 
+EMBEDDED = embedded_checkpoint()
 MIN_CONFIDENCE = 0.3
 """The server's default."""
 
@@ -71,5 +72,5 @@ def test_what_is_shown_leaves_the_file_valid_in_at_least_70_percent(engine: Engi
     methods = Methods(engine)
     scored = [judge(case, methods.canvas(case)) for case in own_cases(120)]
     figures = summarise(scored, MIN_CONFIDENCE)
-    assert figures["shown"] > 0.1, "a checkpoint that stays silent shows nothing"
-    assert figures["shown_valid"] >= 0.7, figures
+    assert figures.shown > 0.1, "a checkpoint that stays silent shows nothing"
+    assert figures.shown_valid >= 0.7, figures

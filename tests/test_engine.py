@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from midspan_engine.engine import MAX_CANDIDATES, Engine
 from midspan_engine.errors import Cancelled, CheckpointError, InputError
 from midspan_engine.protocol import Draft, Fill
-from tiny_engine import BLANKS, CHECKPOINT, REFERENCE, fill, tiny_engine, tiny_model
+from served_checkpoint import CHECKPOINT
+from tiny_engine import BLANKS, REFERENCE, fill, tiny_engine, tiny_model
 
 PREFIX = "import os\n\n\ndef total(values):\n    result = "
 SUFFIX = "\n    return result\n"
@@ -39,8 +40,8 @@ texts = st.lists(
 def test_any_parts_are_answered_and_gaps_are_new_text_only(
     parts: list[str], infill: object, n_candidates: int, single_line: bool, max_steps: int, seed: int
 ) -> None:
-    engine = tiny_engine(infill)  # type: ignore[arg-type]
-    wishes = {"max_tokens": 4, "n_candidates": n_candidates, "single_line": single_line, "max_steps": max_steps}
+    engine = tiny_engine(infill, max_denoising_steps=max_steps)  # type: ignore[arg-type]
+    wishes = {"max_tokens": 4, "n_candidates": n_candidates, "single_line": single_line}
     filled = fill(engine, *parts, seed=seed, **wishes)
     assert bool(filled.candidates) == (filled.silence is None)
     assert len(filled.candidates) <= n_candidates
@@ -65,7 +66,7 @@ def test_a_language_that_the_checkpoint_does_not_know_is_answered_with_a_reason(
         assert not filled.candidates
         assert "knows python, not" in (filled.silence or "")
         assert filled.stats.steps == 0
-    assert fill(tiny_engine(REFERENCE), "fn main() { ", "}", language="rust").candidates, "no list means all languages"
+    assert fill(tiny_engine(REFERENCE), "fn main() { ", "}", language="rust").stats.steps, "no list means all languages"
 
 
 @pytest.mark.parametrize("parts", [(), ("x = ",)])
@@ -137,7 +138,7 @@ def test_a_draft_without_a_word_of_new_text_is_no_candidate() -> None:
 @pytest.mark.parametrize("order", ENGINES)
 def test_confidence_counts_every_slot_of_an_answer(order: str) -> None:
     engine = tiny_engine(ENGINES[order])
-    found = [fill(engine, "", SUFFIX, max_tokens=4, max_steps=4, seed=seed).candidates for seed in range(8)]
+    found = [fill(engine, "", SUFFIX, max_tokens=4, seed=seed).candidates for seed in range(8)]
     confidences = [candidates[0].confidence for candidates in found if candidates]
     assert confidences
     assert all(0 < confidence < 0.99 for confidence in confidences), "random weights are sure of nothing"
@@ -152,7 +153,7 @@ def test_doubtful_candidates_are_held_back_with_both_numbers() -> None:
 
 @pytest.mark.parametrize("order", ENGINES)
 def test_one_step_is_enough_for_an_answer(order: str) -> None:
-    filled = fill(tiny_engine(ENGINES[order]), PREFIX, SUFFIX, max_steps=1)
+    filled = fill(tiny_engine(ENGINES[order], max_denoising_steps=1), PREFIX, SUFFIX)
     assert filled.stats.steps == 1
     assert filled.candidates or filled.silence
 
@@ -169,11 +170,24 @@ def test_a_cancelled_request_takes_no_further_step() -> None:
     assert {draft.id for draft in drafts} == {7}
 
 
+def test_a_cancel_that_comes_before_the_prompt_is_read_saves_the_reading() -> None:
+    engine = tiny_engine()
+    request = Fill(id=1, document="a.py", parts=("value = 1\n" * 20, SUFFIX))
+    with pytest.raises(Cancelled):
+        engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: True)
+    assert fill(engine, *request.parts).stats.n_encoded > 50
+
+
+@pytest.mark.parametrize("seed", [-1, -(2**63) - 1, 2**63, 2**64, 10**30])
+def test_any_number_is_a_seed(seed: int) -> None:
+    assert fill(tiny_engine(REFERENCE), PREFIX, SUFFIX, max_tokens=2, seed=seed).stats.steps
+
+
 @pytest.mark.parametrize("order", ENGINES)
 def test_drafts_show_the_canvas_and_end_with_the_answer(order: str) -> None:
     engine = tiny_engine(ENGINES[order])
     drafts: list[Draft] = []
-    request = Fill(id=1, document="a.py", parts=("x = f(", ")\ny = 2\n"), max_tokens=6, max_steps=16)
+    request = Fill(id=1, document="a.py", parts=("x = f(", ")\ny = 2\n"), max_tokens=6)
     filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False, on_draft=drafts.append)
     assert len(drafts) == filled.stats.steps
     for draft in drafts:
@@ -183,7 +197,8 @@ def test_drafts_show_the_canvas_and_end_with_the_answer(order: str) -> None:
         assert all(slot.entropy >= 0 and math.isfinite(slot.entropy) for slot in draft.slots)
     last = "".join(slot.text for slot in drafts[-1].slots if not slot.pinned)
     if filled.candidates and "\ufffd" not in last:
-        assert last == "(" + filled.candidates[0].text
+        (best,) = filled.candidates
+        assert last == "(" + best.text if best.complete else last.startswith("(" + best.text)
 
 
 def test_the_next_key_encodes_only_what_is_new() -> None:
@@ -234,7 +249,7 @@ def test_an_embedding_with_rows_that_no_token_uses_is_fine() -> None:
 def test_the_embedded_checkpoint_answers() -> None:
     torch.set_num_threads(1)
     engine = Engine.load(CHECKPOINT)
-    filled = fill(engine, PREFIX, SUFFIX, max_tokens=16, max_steps=48)
+    filled = fill(engine, PREFIX, SUFFIX, max_tokens=16)
     assert filled.candidates or filled.silence
     assert filled.stats.n_encoded == filled.stats.n_prompt
     assert fill(engine, PREFIX, SUFFIX).stats.n_encoded == 0

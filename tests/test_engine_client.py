@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engine_host import listening, offer, scenario
 from host_process import PATIENCE_S
 from midspan_engine.errors import EngineUnavailable, InputError, MidspanError
 from midspan_engine.protocol import Draft, Fill, Filled
@@ -23,7 +25,7 @@ needs_model = pytest.mark.skipif(
     not (embedded_checkpoint() / "config.json").exists(), reason="the embedded checkpoint is not part of this tree"
 )
 
-FILL = Fill(id=0, document="file:///a.py", parts=("def add(a, b):\n    return ", "\n"), max_tokens=8, max_steps=6)
+FILL = Fill(id=0, document="file:///a.py", parts=("def add(a, b):\n    return ", "\n"), max_tokens=8)
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +51,8 @@ def launches() -> Iterator[Callable[[Path], Launch]]:
 
 
 async def _end_host(launch: Launch) -> None:
-    client = EngineClient(launch)
-    await client.shutdown_host()
-    await client.close()
+    async with EngineClient(launch) as client:
+        await client.shutdown_host()
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +75,8 @@ def no_model(launches: Callable[[Path], Launch], tmp_path: Path) -> Launch:
 
 def run(scenario: Callable[[EngineClient], Awaitable[None]], launch: Launch) -> None:
     async def with_client() -> None:
-        client = EngineClient(launch)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await scenario(client)
-        finally:
-            await client.close()
+        async with EngineClient(launch) as client, asyncio.timeout(PATIENCE_S):
+            await scenario(client)
 
     asyncio.run(with_client())
 
@@ -280,6 +277,98 @@ def test_frozen_host_is_left_when_asked_for_its_status(no_model: Launch, monkeyp
                 await client.status()
         finally:
             os.kill(pid, signal.SIGCONT)
+
+    run(scenario, no_model)
+
+
+@pytest.mark.parametrize("deadline_ms", [50.0, None])
+def test_fill_of_a_frozen_host_ends_with_a_reason(
+    no_model: Launch, monkeypatch: pytest.MonkeyPatch, deadline_ms: float | None
+) -> None:
+    for patience in ("ANSWER_TIMEOUT_S", "LIFE_TIMEOUT_S", "GRACE_S"):
+        monkeypatch.setattr(f"midspan_server.engine_client.{patience}", 0.2)
+
+    async def scenario(client: EngineClient) -> None:
+        with pytest.raises(InputError):
+            await client.fill(FILL)
+        pid = await pid_of_host(client)
+        os.kill(pid, signal.SIGSTOP)
+        request = msgspec.structs.replace(FILL, deadline_ms=deadline_ms)
+        try:
+            fills = await asyncio.gather(*(client.fill(request) for _ in range(2)), return_exceptions=True)
+            assert [type(outcome) for outcome in fills] == [EngineUnavailable] * 2
+            assert "does not answer" in str(fills[0])
+            assert "midspan engine stop" in str(fills[0])
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    run(scenario, no_model)
+
+
+@scenario
+async def test_a_slow_engine_that_shows_life_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midspan_server.engine_client.GRACE_S", 0.01)
+    launch = Launch(checkpoint=tmp_path, socket=tmp_path / "run" / "e.sock", log=tmp_path / "log")
+    async with listening(launch.socket) as host, EngineClient(launch) as client:
+        asked = asyncio.create_task(client.fill(FILL))
+        await host.until(lambda: host.n_statuses >= 5)
+        await host.release(offer("a + b"))
+        assert (await asked).candidates[0].text == "a + b"
+
+
+def test_frozen_host_is_killed_when_it_is_to_end(no_model: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midspan_server.engine_client.ANSWER_TIMEOUT_S", 0.2)
+
+    async def scenario(client: EngineClient) -> None:
+        with pytest.raises(InputError):
+            await client.fill(FILL)
+        os.kill(await pid_of_host(client), signal.SIGSTOP)
+        assert await client.shutdown_host() is True
+        assert await client.status() is None
+
+    run(scenario, no_model)
+
+
+@scenario
+async def test_a_full_queue_of_the_host_is_waited_for(tmp_path: Path) -> None:
+    launch = Launch(checkpoint=tmp_path, socket=tmp_path / "run" / "e.sock", log=tmp_path / "log")
+    launch.socket.parent.mkdir(mode=0o700)
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(launch.socket))
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting = sockets.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(launch.socket))
+        connecting = asyncio.create_task(launch.connect())
+        assert await asyncio.wait({connecting}, timeout=0.2) == (set(), {connecting})
+        while not connecting.done():
+            listener.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                sockets.enter_context(listener.accept()[0])
+            await asyncio.sleep(0.01)
+        streams = await connecting
+        assert streams is not None
+        assert streams[1].get_extra_info("peername") == str(launch.socket)
+        streams[1].transport.abort()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="only /proc tells how a process was called")
+def test_the_engine_is_started_without_the_current_folder_on_its_path(
+    no_model: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "json", "msgspec"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the project was imported')\n")
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario(client: EngineClient) -> None:
+        with pytest.raises(InputError, match="no-such-checkpoint"):
+            await client.fill(FILL)
+        # Its own current folder is / and so harmless, unless somebody put modules there: hence the option too.
+        call = Path(f"/proc/{await pid_of_host(client)}/cmdline").read_bytes().split(b"\0")
+        assert call[1:4] == [b"-P", b"-m", b"midspan_engine"]
 
     run(scenario, no_model)
 

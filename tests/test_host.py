@@ -25,8 +25,8 @@ from midspan_engine.protocol import (
     Shutdown,
     StatusRequest,
 )
+from served_checkpoint import CHECKPOINT
 
-CHECKPOINT = Path(__file__).parents[1] / "engine" / "midspan_engine" / "checkpoint"
 needs_model = pytest.mark.skipif(
     not (CHECKPOINT / "config.json").exists(), reason="the embedded checkpoint is not part of this tree"
 )
@@ -102,6 +102,31 @@ def test_socket_of_a_killed_host_is_taken_over(hosts: Hosts, nowhere: Path) -> N
     assert hosts.client().status().pid == second.pid
 
 
+def test_more_clients_than_a_usual_queue_holds_may_connect_while_the_host_is_stalled(
+    hosts: Hosts, nowhere: Path
+) -> None:
+    host = hosts.start(nowhere)
+    hosts.client()
+    os.kill(host.pid, signal.SIGSTOP)
+    try:
+        clients = [hosts.client() for _ in range(120)]
+    finally:
+        os.kill(host.pid, signal.SIGCONT)
+    assert {client.status().pid for client in clients} == {host.pid}
+
+
+def test_a_checkpoint_whose_name_is_not_unicode_is_named_in_status_and_error(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.start(tmp_path / os.fsdecode(b"ck\xff"))
+    client = hosts.client()
+    client.wait_for_state("failed")
+    status = client.status()
+    assert status.checkpoint == f"{tmp_path}/ck?"
+    assert "ck?" in str(status.error)
+    reply = client.ask(fill())
+    assert isinstance(reply, Failed)
+    assert "ck?" in reply.message
+
+
 def test_missing_checkpoint_is_told_to_every_fill_and_the_host_lives_on(hosts: Hosts, nowhere: Path) -> None:
     hosts.start(nowhere)
     client = hosts.client()
@@ -160,7 +185,6 @@ def test_client_that_never_reads_is_dropped_and_blocks_nobody(hosts: Hosts, nowh
     hosts.start(nowhere)
     good, bad = hosts.client(), hosts.client()
     good.wait_for_state("failed")
-    bad.socket.settimeout(0.5)
     requests = b"".join(pack(StatusRequest(id=id)) for id in range(5000))
     with contextlib.suppress(ConnectionError):
         for _ in range(60):

@@ -17,21 +17,26 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE_ROOTS = {"midspan_server": "server", "midspan_engine": "engine", "midspan_kernels": "kernels"}
 
-# What a client may know of the engine: the words on the wire, how they are framed, and what can go wrong.
-CLIENT_SIDE = {"midspan_engine.protocol", "midspan_engine.framing", "midspan_engine.errors"}
+# What a client may know of the engine: the words on the wire, how they are framed, what can go wrong, and which
+# commands there are.
+CLIENT_SIDE = {f"midspan_engine.{leaf}" for leaf in ("protocol", "framing", "errors", "commands")}
 LEAVES = CLIENT_SIDE | {"midspan_engine.config"}
 
-# The engine from top to bottom; a module imports from its own layer or from those below. Modules not named here are
-# bound by the ban on cycles alone.
+# The engine from top to bottom; a module imports from its own layer or from those below. What serves requests stands
+# below the commands that measure it, so it cannot lean on the oracle, the trainer or the benchmarks.
 ENGINE_LAYERS = (
-    ("host",),
-    ("worker",),
-    ("fill",),
-    ("canvas", "denoise", "accept", "noise", "healing", "prefix_cache", "tokens"),
+    ("__main__",),
+    ("host", "bench", "verify"),
+    ("worker", "endpoint", "footprint", "evaluation", "training", "generate", "causal"),
+    ("engine",),
+    ("prompt", "prefix_cache", "denoise"),
+    ("left_to_right", "entropy_order", "causal_vote"),
+    ("order", "healing", "canvas", "noise", "accept", "tokens"),
     ("weights",),  # the loader builds the model that it fills
     ("models",),
     ("kv",),
-    ("protocol", "framing", "errors", "config"),
+    ("framing", "commands", "threads"),
+    ("protocol", "config", "errors"),
 )
 
 SOURCE_SUFFIXES = {".py", ".lua", ".sh", ".ts", ".js", ".vim"}
@@ -105,9 +110,13 @@ def of_package(package: str) -> list[str]:
     return [name for name in modules() if name.split(".")[0] == package]
 
 
-def layer_of(module: str) -> int | None:
-    name = module.removeprefix("midspan_engine.").split(".")[0]
-    return next((rank for rank, layer in enumerate(ENGINE_LAYERS) if name in layer), None)
+def engine_part(module: str) -> str:
+    """Return the first name below the engine's package: a module, or a folder of them."""
+    return module.split(".")[1]
+
+
+def engine_modules() -> list[str]:
+    return [name for name in of_package("midspan_engine") if name != "midspan_engine"]
 
 
 def run_python(program: str) -> str:
@@ -158,14 +167,28 @@ def test_leaf_modules_import_only_each_other() -> None:
     assert not strangers, f"leaves must stay leaves: {strangers}"
 
 
+def test_every_engine_module_has_one_layer() -> None:
+    named = sorted(part for layer in ENGINE_LAYERS for part in layer)
+    assert named == sorted({engine_part(module) for module in engine_modules()})
+
+
 def test_no_import_goes_up_a_layer() -> None:
+    rank = {part: rank for rank, layer in enumerate(ENGINE_LAYERS) for part in layer}
     upward = [
         f"{module} imports {name}"
-        for module in of_package("midspan_engine")
+        for module in engine_modules()
         for name in own_imports(module)
-        if (own := layer_of(module)) is not None and (other := layer_of(name)) is not None and other < own
+        if name in engine_modules() and rank[engine_part(name)] < rank[engine_part(module)]
     ]
     assert not upward, f"imports go down only: {upward}"
+
+
+def test_what_serves_requests_never_leans_on_the_oracle_the_trainer_or_a_benchmark() -> None:
+    beside = {"generate", "causal", "training", "evaluation"}
+    asked = {"midspan_engine.host"}
+    while more := {name for module in asked for name in own_imports(module)} - asked:
+        asked |= more
+    assert not [name for name in asked if name.startswith("midspan_engine.") and engine_part(name) in beside]
 
 
 def test_our_modules_import_each_other_without_a_cycle() -> None:

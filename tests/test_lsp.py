@@ -11,7 +11,7 @@ import pytest
 
 from engine_host import ScriptedHost, listening, offer, scenario
 from lsp_client import URI, LspClient, LspError, at, inline_params, running
-from midspan_engine.protocol import Failed
+from midspan_engine.protocol import Failed, Filled, Stats
 from midspan_server.engine_client import EngineClient
 from midspan_server.launch import Launch
 
@@ -239,6 +239,54 @@ async def test_bad_input_gets_an_answer_and_the_server_lives_on(launch: Launch) 
         assert await client.leave() == 0
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"method": "$/cancelRequest", "params": {"id": {}}},
+        {"id": [], "result": 3},
+        {"id": {}, "method": "midspan/status"},
+        {"id": [1], "method": "midspan/status"},
+        {"id": 1.5, "method": "midspan/status"},
+        {"id": None, "method": "midspan/status"},
+        {"id": 5, "method": []},
+    ],
+    ids=str,
+)
+@scenario
+async def test_an_unusable_id_or_method_is_refused_in_plain_words(launch: Launch, message: dict[str, object]) -> None:
+    async with running() as client:
+        await client.initialize()
+        client.send(message)
+        await client.until_error(-32600)
+        assert "Traceback" not in client.errors[0]["message"]
+        assert "data" not in client.errors[0]
+        assert await client.leave() == 0
+
+
+@scenario
+async def test_a_malformed_initialize_may_be_followed_by_a_right_one(launch: Launch) -> None:
+    async with running() as client:
+        with pytest.raises(LspError) as error:
+            await client.ask("initialize", {"processId": None, "rootUri": None, "capabilities": 3})
+        assert error.value.code == -32602
+        assert (await client.initialize())["serverInfo"]["name"] == "midspan"
+        assert await client.leave() == 0
+
+
+@pytest.mark.parametrize("length", [b"1" * 5000, b"99999999999"], ids=["5000 digits", "93 GiB"])
+@scenario
+async def test_a_length_that_cannot_be_true_ends_the_server_with_a_reason(launch: Launch, length: bytes) -> None:
+    async with running() as client:
+        await client.initialize()
+        assert client.process.stdin is not None
+        client.process.stdin.write(b"Content-Length: " + length + b"\r\n\r\n")
+        await client.until_error(-32700)
+        assert "header announces" in client.errors[0]["message"]
+        assert await client.process.wait() == 1
+        assert client.process.stderr is not None
+        assert b"Traceback" not in await client.process.stderr.read()
+
+
 @scenario
 async def test_an_engine_that_fails_is_told_once_and_shown_as_status(launch: Launch) -> None:
     async with listening(launch.socket) as host, running() as client:
@@ -252,10 +300,25 @@ async def test_an_engine_that_fails_is_told_once_and_shown_as_status(launch: Lau
         assert status["reason"] == "the checkpoint is truncated"
         assert status["silences"] == ["the checkpoint is truncated"] * 3
         assert status["engine"]["state"] == "ready"
+        assert status["stats"] is None
         assert client.notes == [
             ("window/showMessage", {"type": 2, "message": "Midspan: the checkpoint is truncated"}),
             ("midspan/status", {"state": "failed", "reason": "the checkpoint is truncated"}),
         ]
+
+
+@scenario
+async def test_the_status_tells_what_the_last_answer_of_the_engine_cost(launch: Launch) -> None:
+    async with listening(launch.socket) as host, running() as client:
+        await client.initialize()
+        assert (await client.ask("midspan/status"))["stats"] is None
+        cost = Stats(ms=12.34, steps=5, decoder_ms=9.87)
+        host.answer = lambda fill: Filled(id=fill.id, silence="not confident enough", stats=cost)
+        client.open("x = ")
+        assert await client.inline(0, 4) == []
+        status = await client.ask("midspan/status")
+        assert status["stats"] == {"ms": 12.3, "steps": 5, "decoder_ms": 9.9}
+        assert status["reason"] == "not confident enough"
 
 
 @scenario
@@ -266,9 +329,8 @@ async def test_a_checkpoint_that_is_missing_is_said_in_plain_words(launch: Launc
         assert await client.inline(0, 4) == []
         assert "/nowhere/checkpoint" in str(await client.reason())
         await client.until_note("window/showMessage", "/nowhere/checkpoint")
-    engine = EngineClient(Launch.resolve(Path("/nowhere/checkpoint")))
-    await engine.shutdown_host()
-    await engine.close()
+    async with EngineClient(Launch.resolve(Path("/nowhere/checkpoint"))) as engine:
+        await engine.shutdown_host()
 
 
 @scenario
@@ -344,13 +406,14 @@ async def test_a_closed_document_is_forgotten_by_the_engine(launch: Launch) -> N
 
 @scenario
 async def test_the_log_holds_no_source_code(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
-        await begin(client, host, "secret_name = ", "1")
-        await client.inline(0, 14)
+    async with listening(launch.socket) as host, running("--log-level", "INFO") as client:
+        await begin(client, host, "secret_name = ", "secret_name()")  # pygls logs what it sends
+        assert len(await client.inline(0, 14)) == 1
         client.notify("textDocument/didOpen", {"textDocument": {"uri": URI, "text": "secret_name"}})
         client.change(2, {"range": at(70, 0, 0), "text": "secret_name"})
-        with pytest.raises(LspError):
-            await client.ask("textDocument/inlineCompletion", {"position": "secret_name"})
+        for position in ("secret_name", {"line": "secret_name", "character": 0}):  # pygls logs what it cannot convert
+            with pytest.raises(LspError):
+                await client.ask("textDocument/inlineCompletion", {**inline_params(0, 0), "position": position})
         await client.leave()
         assert client.process.stderr is not None
         log = (await client.process.stderr.read()).decode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from midspan_engine.errors import Cancelled
 from midspan_engine.kv import KVCache
 from midspan_engine.prefix_cache import CHUNK_TOKENS, MAX_DOCUMENTS, PrefixCache, common_prefix
 from midspan_engine.prompt import build_prompt
@@ -45,6 +47,17 @@ def test_a_prompt_longer_than_a_chunk_equals_one_pass() -> None:
     ids = [6 + number % 90 for number in range(CHUNK_TOKENS + 100)]
     cache, n_encoded = PrefixCache(tiny_model()).encode("a.py", ids)
     assert n_encoded == len(ids)
+    assert_same_as_fresh(cache, ids)
+
+
+def test_a_cancel_takes_effect_between_two_chunks_and_keeps_what_was_encoded() -> None:
+    ids = [6 + number % 90 for number in range(CHUNK_TOKENS + 100)]
+    prefixes = PrefixCache(tiny_model())
+    answers = iter([False, True])
+    with pytest.raises(Cancelled):
+        prefixes.encode("a.py", ids, lambda: next(answers))
+    cache, n_encoded = prefixes.encode("a.py", ids)
+    assert n_encoded == 100
     assert_same_as_fresh(cache, ids)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from midspan_engine.errors import InputError
-from midspan_server.privacy import DEFAULT_GLOBS, check_glob, first_match, path_of
+from midspan_server.privacy import DEFAULT_GLOBS, check_glob, first_match, names_of, path_of
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,12 @@ def test_the_path_of_a_uri_is_decoded() -> None:
     assert path_of("untitled:Untitled-1") == "Untitled-1"
     assert path_of("file://[a/%2Eenv") == "file://[a/.env"
     assert path_of("vscode-notebook-cell:/a/b.ipynb#W0") == "/a/b.ipynb"
+
+
+def test_a_file_goes_by_its_own_name_and_by_that_of_the_file_it_links_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.py").symlink_to(".env")
+    assert names_of("notes.py") == (str(tmp_path / "notes.py"), str(tmp_path.resolve() / ".env"))
+    assert names_of("a\0b") == ("a\0b",)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
 from midspan_engine.prompt import STRIDE_TOKENS, Prompt, build_prompt
 from tiny_engine import BLANKS, REFERENCE, embedded_tokens
@@ -17,8 +19,8 @@ LINES = st.lists(st.sampled_from(["x = 1\n", "def f(a):\n", "    return a\n", "\
 texts = st.tuples(LINES.map("".join), st.text("ab_ (\n=", max_size=12)).map("".join)
 
 
-def prompt_of(*parts: str, n_gap: int = 12, **options: bool) -> Prompt:
-    return build_prompt(parts, embedded_tokens(), BLANKS, n_gap=n_gap, n_slots=N_SLOTS, **options)
+def prompt_of(*parts: str, n_gap: int = 12, infill: InfillConfig = BLANKS) -> Prompt:
+    return build_prompt(parts, embedded_tokens(), infill, n_gap=n_gap, n_slots=N_SLOTS)
 
 
 def spelled(ids: Sequence[int]) -> bytes:
@@ -65,8 +67,9 @@ def test_the_start_of_the_file_is_marked() -> None:
     assert prompt.required == (b"",)
 
 
-def test_a_hidden_suffix_leaves_no_trace() -> None:
-    prompt = prompt_of("x = f(", "secret\n", free_suffix=True)
+@pytest.mark.parametrize("suffix", ["", "secret\n"])
+def test_without_a_head_the_suffix_leaves_no_trace(suffix: str) -> None:
+    prompt = prompt_of("x = f(", suffix, infill=msgspec.structs.replace(BLANKS, head_tokens=0))
     assert set(prompt.canvas.ids[prompt.canvas.gaps[0].stop :]) <= {embedded_tokens().pad_token_id}
 
 

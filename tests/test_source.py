@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from midspan_engine.errors import InputError
 from midspan_server import source as source_module
 from midspan_server.language import language_of
-from midspan_server.source import Position, Source, decode_source, parse_position, read_source, read_stream
+from midspan_server.source import LineColumn, Source, decode_source, parse_position, read_source, read_stream
 
 
 def write(folder: Path, data: bytes) -> Path:
@@ -87,14 +87,14 @@ def test_a_stream_is_read_like_a_file_that_need_not_exist() -> None:
 @pytest.mark.parametrize(
     ("at", "told"),
     [
-        (Position(0, 1), "choose a line from 1 to 3"),
-        (Position(4, 1), "choose a line from 1 to 3"),
-        (Position(1, 0), "choose a column from 1 to 4"),
-        (Position(1, 5), "choose a column from 1 to 4"),
-        (Position(3, 2), "choose a column from 1 to 1"),
+        (LineColumn(0, 1), "choose a line from 1 to 3"),
+        (LineColumn(4, 1), "choose a line from 1 to 3"),
+        (LineColumn(1, 0), "choose a column from 1 to 4"),
+        (LineColumn(1, 5), "choose a column from 1 to 4"),
+        (LineColumn(3, 2), "choose a column from 1 to 1"),
     ],
 )
-def test_a_position_outside_the_file_is_refused_with_the_range(at: Position, told: str) -> None:
+def test_a_position_outside_the_file_is_refused_with_the_range(at: LineColumn, told: str) -> None:
     with pytest.raises(InputError) as refused:
         decode_source(Path("shop.py"), b"abc\ndef\n").offset(at)
     assert told in str(refused.value)
@@ -123,7 +123,7 @@ def test_a_position_is_found_whatever_the_line_ends(lines: list[str], newline: s
     source = decode_source(Path("shop.py"), written.encode())
     line = data.draw(st.integers(1, len(lines)))
     column = data.draw(st.integers(1, len(lines[line - 1]) + 1))
-    offset = source.offset(Position(line, column))
+    offset = source.offset(LineColumn(line, column))
     assert source.text[:offset] == "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
     assert source.to_file(source.text) == written
 
@@ -141,10 +141,10 @@ def test_mixed_line_ends_give_the_most_frequent_one() -> None:
         ("gui.pyw", "", "python"),
         ("run", "#!/usr/bin/env -S python3.11 -u\n", "python"),
         ("run", "#!/usr/bin/python\n", "python"),
-        ("run", "#!/bin/sh\n", "shellscript"),
+        ("run", "#!/opt/python/bin/perl\n", "plaintext"),
+        ("run", "import os\n#!/usr/bin/python\n", "plaintext"),
         ("run", "#!", "plaintext"),
-        ("app.tsx", "", "typescriptreact"),
-        ("Makefile", "", "makefile"),
+        ("main.rs", "", "rust"),
         ("notes", "python\n", "plaintext"),
     ],
 )

@@ -22,5 +22,6 @@ def test_a_server_without_an_editor_says_so(tmp_path: Path, device: int | None) 
             timeout=30,
         )
     assert done.returncode == 2
-    assert "let an editor start it" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("midspan: ")
+    assert done.stderr.endswith("let an editor start it\n")
+    assert done.stderr.count("\n") == 1

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from command_line import SOURCE_ROOTS
 from midspan_engine.__main__ import main
 from midspan_engine.config import InfillConfig
 from midspan_engine.engine import Engine
+from midspan_engine.evaluation.report import Report
+from midspan_engine.evaluation.scores import Scored, summarise
 from midspan_engine.prompt import build_prompt
 from midspan_engine.protocol import Fill
 from midspan_engine.tokens import Tokens
@@ -128,8 +131,8 @@ def spell(tokens: Tokens, ids: list[int]) -> str:
 def test_a_training_canvas_is_laid_out_as_the_engine_lays_out_the_same_gap(
     packed: Path, tokens: Tokens, maker: ExampleMaker
 ) -> None:
-    starts = np.fromfile(packed / "train.idx", dtype="<i8").tolist()
     stream = np.fromfile(packed / "train.bin", dtype="<u2").astype(np.int64)
+    starts = np.flatnonzero(stream == tokens.bos_token_id).tolist()
     n_compared = 0
     for text, start in zip(SOURCES[4:], starts, strict=True):
         row = stream[start : start + N_TOKENS + 192]
@@ -147,7 +150,8 @@ def test_a_training_canvas_is_laid_out_as_the_engine_lays_out_the_same_gap(
             cursor = len(kept) + cursors[-1]
             is_free = all(index == tokens.pad_token_id for index in made.canvas.ids[gap.stop :])
             parts = (text[:cursor], text[len(kept) + len(middle) :])
-            prompt = build_prompt(parts, tokens, INFILL, n_gap=len(gap), n_slots=N_SLOTS, free_suffix=is_free)
+            infill = msgspec.structs.replace(INFILL, head_tokens=0) if is_free else INFILL
+            prompt = build_prompt(parts, tokens, infill, n_gap=len(gap), n_slots=N_SLOTS)
             assert made.canvas == prompt.canvas
             assert ids[: made.n_context][-len(prompt.context) :] == prompt.context or not prompt.context
             assert middle.encode().startswith(prompt.required[0])
@@ -161,7 +165,7 @@ def test_context_pins_and_answer_of_a_canvas_spell_the_source_to_the_byte(tokens
         batch = maker.batch(2)
         for index, (slots, targets) in enumerate(zip(batch.slots_BG, batch.targets_BG, strict=True)):
             n_gap = int((slots > 0).sum())
-            filled = batch.canvas_BC[index].copy()
+            filled = batch.canvas_BC[index].clone()
             filled[slots[:n_gap]] = targets[:n_gap]
             context = batch.rows_RL[index // 8][: batch.n_context_B[index]].tolist()
             raw = b"".join(tokens.spellings[token] for token in [*context, *filled.tolist()])
@@ -175,17 +179,17 @@ def test_hidden_slots_hold_the_mask_and_known_ones_the_answer(maker: ExampleMake
     ):
         n_gap = int((slots > 0).sum())
         is_known = known[slots[:n_gap]]
-        assert np.array_equal(canvas[slots[:n_gap]], np.where(is_known, targets[:n_gap], INFILL.mask_token_id))
-        assert np.array_equal(weights[:n_gap] > 0, ~is_known)
+        assert torch.equal(canvas[slots[:n_gap]], torch.where(is_known, targets[:n_gap], INFILL.mask_token_id))
+        assert torch.equal(weights[:n_gap] > 0, ~is_known)
         assert not weights[n_gap:].any()
-        assert np.isclose(weights.sum(), 0.0 if is_known.all() else 1.0, atol=1e-5)
+        assert float(weights.sum()) == pytest.approx(0.0 if is_known.all() else 1.0, abs=1e-5)
 
 
 def test_the_surplus_behind_the_first_blank_weighs_no_more_than_one_token(maker: ExampleMaker) -> None:
     batch = maker.batch(32)
     n_surplus = 0
     for targets, weights in zip(batch.targets_BG, batch.weights_BG, strict=True):
-        blanks = np.flatnonzero(targets == INFILL.blank_token_id)
+        blanks = (targets == INFILL.blank_token_id).nonzero()[:, 0]
         if len(blanks) > 1 and weights[: blanks[0] + 1].any():
             n_surplus += 1
             assert weights[blanks[1:]].sum() <= weights[: blanks[0] + 1].max() * 1.1 + 1e-6
@@ -293,15 +297,15 @@ def test_the_model_card_lists_licences_results_and_limits_and_no_path_of_the_mac
         PackageReport("gone", "1.0", "GPL", "train", 0, 0, "licence is not known to be permissive"),
     ]
     evaluation = tmp_path / "eval.json"
-    scores = dict.fromkeys(("exact", "similarity", "valid", "shown", "shown_exact", "shown_valid"), 0.25)
-    methods = {"Midspan": scores | {"steps": 4.5, "p50_ms": 100}}
-    evaluation.write_text(json.dumps({"length": "unknown", "min_confidence": 0.3, "methods": methods}))
+    figures = summarise([Scored("x", True, 0.25, True, 0.9, 9, 4), Scored("x", False, 0.75, False, 0, 9, 5)], 0.3)
+    report = Report(suite="held-out", length="unknown", min_confidence=0.3, seed=0, methods={"Midspan": figures})
+    evaluation.write_bytes(msgspec.json.encode(report))
     card = write_model_card(run, reports, evaluation).read_text()
 
     assert "| attrs | 26.1 | MIT | train | 12 |" in card
     assert "gone" not in card
     assert card.count("| 200 | 0.82 | 5.00 | 6.00 |") == 1
-    assert "| Midspan | 25.0% | 25.0% | 25.0% | 25.0% | 25.0% | 25.0% | 4.5 |" in card
+    assert "| Midspan | 50.0% | 50.0% | 50.0% | 50.0% | 100.0% | 100.0% | 4.5 |" in card
     assert "Python only" in card
     assert str(tmp_path) not in card
     assert str(Path.home()) not in card

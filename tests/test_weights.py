@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from midspan_engine.config import load_model_config
 from midspan_engine.errors import CheckpointError, EngineError
 from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
-from midspan_engine.weights import load_weights, save_weights
+from midspan_engine.weights import load_tensors, load_weights, save_tensors, save_weights
 from oracle import Pair, Shape, build_pair
 
 Tensors = dict[str, torch.Tensor]
@@ -114,31 +114,33 @@ def test_weights_are_converted_to_the_wanted_type(folder: Path, pair: Pair) -> N
         assert torch.equal(half, whole.bfloat16()), name
 
 
-def test_progress_counts_up_to_all_parameters(folder: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    model = load_weights(folder, load_model_config(folder), torch.float32, lambda *counts: seen.append(counts))
-    n_all = sum(p.numel() for p in model.parameters())
-    assert seen[-1] == (n_all, n_all)
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
-
-
 def test_saved_weights_load_again_here_and_in_transformers(folder: Path, pair: Pair) -> None:
     model = load(folder)
     with torch.no_grad():
         model.encoder_layer_scalars[0].fill_(0.25)
         model.layers[0].layer_scalar.fill_(0.75)
-    save_weights(model, folder, torch.float32)
+    save_weights(dict(model.named_parameters()), folder / "model.safetensors", torch.float32)
     assert same_parameters(load(folder), model)
     loaded = type(pair.reference).from_pretrained(folder, local_files_only=True)
     assert loaded.model.encoder.language_model.layers[0].layer_scalar.item() == 0.25
     assert loaded.model.decoder.layers[0].layer_scalar.item() == 0.75
     assert [path.name for path in folder.glob("*.partial")] == []
+    assert (folder / "model.safetensors").stat().st_mode & 0o044 == 0o044, "others may read it"
 
 
-def test_a_folder_that_cannot_be_written_is_told(pair: Pair, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(EngineError, match="cannot be written"):
-        save_weights(pair.own, tmp_path / "taken" / "below", torch.float32)
+        save_tensors({"a": torch.ones(1)}, tmp_path / "taken" / "below.safetensors")
+
+
+def test_a_write_that_fails_is_told_and_leaves_the_older_file_whole(tmp_path: Path) -> None:
+    target = tmp_path / "state.safetensors"
+    save_tensors({"a": torch.ones(1)}, target)
+    (tmp_path / "state.safetensors.partial").mkdir()
+    with pytest.raises(EngineError, match="free some space"):
+        save_tensors({"a": torch.zeros(1)}, target)
+    assert load_tensors(target)["a"].item() == 1.0
 
 
 def test_missing_tensors_are_named_and_counted(folder: Path) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from functools import cache
-from pathlib import Path
 
 import torch
 
-import midspan_engine
 from midspan_engine.config import GenerationConfig, InfillConfig, LayerConfig, ModelConfig
 from midspan_engine.engine import Engine
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.protocol import Fill, Filled
 from midspan_engine.tokens import Tokens
+from served_checkpoint import CHECKPOINT
 
 # Networks this small gain nothing from threads, and lose minutes at their barriers when the cores are busy.
 torch.set_num_threads(1)
-
-CHECKPOINT = Path(os.environ.get("MIDSPAN_CHECKPOINT") or Path(midspan_engine.__file__).parent / "checkpoint")
-"""The checkpoint that the engine itself would load."""
 
 BLANKS = InfillConfig(
     noise="mask",
@@ -77,12 +72,13 @@ def tiny_model(vocab_size: int = 4096, canvas: int = 32, seed: int = 0) -> Diffu
 
 
 def tiny_engine(
-    infill: InfillConfig = BLANKS, *, seed: int = 0, model: DiffusionGemma | None = None, tokens: Tokens | None = None
+    infill: InfillConfig = BLANKS, *, model: DiffusionGemma | None = None, max_denoising_steps: int = 16
 ) -> Engine:
-    return Engine(model or tiny_model(seed=seed), tokens or embedded_tokens(), infill, GenerationConfig())
+    generation = GenerationConfig(max_denoising_steps=max_denoising_steps)
+    return Engine(model or tiny_model(), embedded_tokens(), infill, generation)
 
 
 def fill(engine: Engine, *parts: str, **wishes: object) -> Filled:
     """Asks an engine to fill the gaps between `parts`; nobody cancels."""
-    request = Fill(id=1, **{"document": "a.py", "parts": parts, "max_steps": 16} | wishes)  # type: ignore[arg-type]
+    request = Fill(id=1, **{"document": "a.py", "parts": parts} | wishes)  # type: ignore[arg-type]
     return engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)

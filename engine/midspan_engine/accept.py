@@ -1,8 +1,10 @@
-"""Which slots a denoising step accepts."""
+"""The rules of DiffusionGemma's sampler: which slots a step accepts, at what temperature, and when a canvas is done."""
 
 from __future__ import annotations
 
 import torch
+
+from midspan_engine.config import GenerationConfig
 
 
 def entropy_bound(entropy_BC: torch.Tensor, bound: float) -> torch.Tensor:
@@ -16,3 +18,24 @@ def entropy_bound(entropy_BC: torch.Tensor, bound: float) -> torch.Tensor:
     # Computed as in the reference, whose rounding decides at the bound: the inclusive sum less the slot's own.
     before_BC = torch.cumsum(ascending_BC, dim=-1) - ascending_BC
     return torch.zeros_like(entropy_BC, dtype=torch.bool).scatter(-1, order_BC, before_BC <= bound)
+
+
+def temperature(generation: GenerationConfig, step: int) -> torch.Tensor:
+    """Returns the temperature with `step` steps to go, counting this one: a line from t_max down to almost t_min.
+
+    In fp32 tensor arithmetic, as the reference computes it; in double precision the last bit differs.
+    """
+    share = torch.tensor(step, dtype=torch.int32) / generation.max_denoising_steps
+    return generation.t_min + (generation.t_max - generation.t_min) * share
+
+
+def is_settled(drafts: list[torch.Tensor], entropy_1C: torch.Tensor, generation: GenerationConfig) -> bool:
+    """Tells whether the canvas is done: its last stability_threshold + 1 drafts are equal and its mean entropy is low.
+
+    The mean is over all slots, in nats, and must be below confidence_threshold. `drafts` ends with the current one.
+    """
+    n_equal = generation.stability_threshold
+    if len(drafts) <= n_equal:
+        return False
+    is_stable = all(torch.equal(drafts[-1], draft) for draft in drafts[len(drafts) - 1 - n_equal : -1])
+    return is_stable and bool(entropy_1C.mean() < generation.confidence_threshold)

@@ -6,7 +6,7 @@ while somebody types: the document was asked for one character earlier.
 
 from __future__ import annotations
 
-import json
+import math
 import random
 import statistics
 import time
@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
+import msgspec
 import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from midspan_engine.config import embedded_checkpoint
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
-from midspan_engine.evaluation.command import EMBEDDED
 from midspan_engine.evaluation.methods import Methods
-from midspan_engine.footprint import measure_memory
+from midspan_engine.footprint import Memory, measure_memory
 from midspan_engine.protocol import Fill, Stats
 from midspan_engine.threads import cpu_threads
 from midspan_engine.training.gaps import cut
@@ -32,9 +33,38 @@ SOURCES = ("config.py", "kv.py", "canvas.py", "tokens.py")
 """Files of this package that the gaps are cut from."""
 
 
+class Timing(msgspec.Struct, frozen=True):
+    """How long one method takes for a fill."""
+
+    p50_ms: float
+    p90_ms: float
+    ratio: float
+    """p50 over that of the baseline."""
+
+
+class CanvasCost(msgspec.Struct, frozen=True):
+    """What a fill on the canvas consists of, on average."""
+
+    steps: float
+    decoder_share: float
+    n_encoded: float
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What `midspan bench --json` prints."""
+
+    device: str
+    threads: int
+    n_parameters: int
+    cases: int
+    methods: dict[str, Timing]
+    canvas: CanvasCost
+    memory_mb: Memory
+
+
 @click.command(name="bench")
-@click.option("--checkpoint", type=click.Path(path_type=Path), default=EMBEDDED, help="Checkpoint folder.")
-@click.option("--cases", "n_cases", default=60, show_default=True, help="Number of gaps.")
+@click.option("--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder.")
+@click.option("--cases", "n_cases", type=click.IntRange(min=1), default=60, show_default=True, help="Number of gaps.")
 @click.option("--threads", default=None, type=int, help="CPU threads; default: as the resident engine takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def command(checkpoint: Path, n_cases: int, threads: int | None, as_json: bool) -> None:
@@ -43,20 +73,20 @@ def command(checkpoint: Path, n_cases: int, threads: int | None, as_json: bool) 
     engine = Engine.load(checkpoint)
     console = Console(stderr=True)
     cases = own_cases(n_cases)
-    rows = measure(engine, cases, lambda items: track(items, "measuring", console=console, transient=True))
-    memory = measure_memory(checkpoint, (cases[0].prefix, cases[0].suffix))
-    report = {
-        "device": engine.device,
-        "threads": torch.get_num_threads(),
-        "n_parameters": engine.n_parameters,
-        "cases": len(cases),
-        "methods": rows,
-        "memory_mb": memory,
-    }
+    methods, cost = measure(engine, cases, lambda items: track(items, "measuring", console=console, transient=True))
+    report = Report(
+        device=engine.device,
+        threads=torch.get_num_threads(),
+        n_parameters=engine.n_parameters,
+        cases=len(cases),
+        methods=methods,
+        canvas=cost,
+        memory_mb=measure_memory(checkpoint, (cases[0].prefix, cases[0].suffix)),
+    )
     if as_json:
-        click.echo(json.dumps(report, indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
-        _print(rows, memory, f"{engine.device}, {torch.get_num_threads()} threads, {len(cases)} one-line gaps, warm prefix")
+        _print(report)
 
 
 def own_cases(n_cases: int) -> list[Case]:
@@ -75,7 +105,7 @@ def own_cases(n_cases: int) -> list[Case]:
 
 def measure(
     engine: Engine, cases: Sequence[Case], progress: Callable[[Sequence[Case]], Iterable[Case]]
-) -> dict[str, dict[str, float]]:
+) -> tuple[dict[str, Timing], CanvasCost]:
     """Times every case with each method, interleaved so that a busy moment hits all of them."""
     methods = Methods(engine)
     stats: list[Stats] = []
@@ -88,17 +118,15 @@ def measure(
         stats.append(_fill(engine, case))
         times["canvas"].append(stats[-1].ms)
         times["token by token"].append(methods.causal(case).ms)
-    base = statistics.median(times["token by token"])
-    rows = {
-        name: {"p50_ms": statistics.median(values), "p90_ms": _p90(values), "ratio": statistics.median(values) / base}
-        for name, values in times.items()
-    }
-    rows["canvas"] |= {
-        "steps": statistics.fmean(one.steps for one in stats),
-        "decoder_share": sum(one.decoder_ms for one in stats) / sum(one.ms for one in stats),
-        "n_encoded": statistics.fmean(one.n_encoded for one in stats),
-    }
-    return rows
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    base = medians["token by token"]
+    timings = {name: Timing(medians[name], _p90(values), medians[name] / base) for name, values in times.items()}
+    cost = CanvasCost(
+        steps=statistics.fmean(one.steps for one in stats),
+        decoder_share=sum(one.decoder_ms for one in stats) / sum(one.ms for one in stats),
+        n_encoded=statistics.fmean(one.n_encoded for one in stats),
+    )
+    return timings, cost
 
 
 def _fill(engine: Engine, case: Case) -> Stats:
@@ -107,20 +135,20 @@ def _fill(engine: Engine, case: Case) -> Stats:
 
 
 def _p90(values: Sequence[float]) -> float:
-    return sorted(values)[int(0.9 * (len(values) - 1))]
+    return sorted(values)[math.ceil(0.9 * len(values)) - 1]
 
 
-def _print(rows: dict[str, dict[str, float]], memory: dict[str, float], title: str) -> None:
-    table = Table(title=title)
+def _print(report: Report) -> None:
+    table = Table(title=f"{report.device}, {report.threads} threads, {report.cases} one-line gaps, warm prefix")
     for column in ("method", "p50 ms", "p90 ms", "ratio of p50"):
         table.add_column(column, justify="left" if column == "method" else "right")
-    for name, row in rows.items():
-        table.add_row(name, f"{row['p50_ms']:.1f}", f"{row['p90_ms']:.1f}", f"{row['ratio']:.2f}")
-    canvas = rows["canvas"]
+    for name, row in report.methods.items():
+        table.add_row(name, f"{row.p50_ms:.1f}", f"{row.p90_ms:.1f}", f"{row.ratio:.2f}")
+    cost, memory = report.canvas, report.memory_mb
     console = Console()
     console.print(table)
     console.print(
-        f"{canvas['steps']:.1f} denoising steps a fill, {100 * canvas['decoder_share']:.0f} % of the time in the decoder, "
-        f"{canvas['n_encoded']:.1f} tokens encoded a fill"
+        f"{cost.steps:.1f} denoising steps a fill, {cost.decoder_share:.0%} of the time in the decoder, "
+        f"{cost.n_encoded:.1f} tokens encoded a fill"
     )
-    console.print(f"memory: engine {memory['engine']:.0f} MB, front end {memory['front_end']:.0f} MB")
+    console.print(f"memory: engine {memory.engine:.0f} MB, front end {memory.front_end:.0f} MB")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -83,10 +83,12 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Most slots of one gap."""
     commit_confidence: float = 0.5
     """Left-to-right order only: a run is committed while the top-1 probability stays above this."""
+    causal_weight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    """Left-to-right order only: weight of the encoder's opinion beside the canvas' own."""
 
 
 class _GenerationFile(msgspec.Struct):
-    max_denoising_steps: int | None = None
+    max_denoising_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_new_tokens: int | None = None
     sampler_config: dict[str, Any] | None = None
     t_max: float | None = None
@@ -137,6 +139,11 @@ class _ConfigFile(msgspec.Struct):
     canvas_length: int = 256
     text_config: msgspec.Raw = msgspec.Raw(b"")
     quantization_config: dict[str, Any] | None = None
+
+
+def embedded_checkpoint() -> Path:
+    """Returns the folder of the checkpoint that ships with the engine."""
+    return Path(__file__).parent / "checkpoint"
 
 
 def load_model_config(folder: Path) -> ModelConfig:

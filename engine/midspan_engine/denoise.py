@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
-from midspan_engine.canvas import Canvas
+from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import GenerationConfig, InfillConfig
 from midspan_engine.entropy_order import EntropyOrder
 from midspan_engine.errors import Cancelled, EngineError
@@ -22,46 +21,7 @@ from midspan_engine.kv import KVCache
 from midspan_engine.left_to_right import LeftToRight
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.noise import draw_noise
-
-
-class Order(Protocol):
-    """Decides which gap slots a step accepts; all arrays are [B, G]."""
-
-    slots_BG: torch.Tensor
-    known_BG: torch.Tensor
-    accepted_BG: torch.Tensor
-    draft_BG: torch.Tensor
-    confidence_BG: torch.Tensor
-    entropy_BG: torch.Tensor
-
-    @property
-    def is_done(self) -> bool:
-        """Tells whether no further step is needed."""
-        ...
-
-    def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns logits with forbidden tokens at -inf, divided by the temperature; may change them in place."""
-        ...
-
-    def advance(self, z_BGV: torch.Tensor) -> None:
-        """Takes one step's constrained logits."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One canvas to denoise."""
-
-    canvas: Canvas
-    required: tuple[bytes, ...]
-    """What each gap's text must begin with (token healing)."""
-    single_line: bool = True
-    n_rows: int = 1
-    """Alternatives, denoised side by side."""
-    max_steps: int = 48
-    deadline: float = float("inf")
-    """`time.perf_counter()` seconds after which no further step begins."""
-    seed: int = 0
+from midspan_engine.order import Order, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +50,13 @@ def denoise(
     generation: GenerationConfig,
     is_cancelled: Callable[[], bool],
     on_step: OnStep | None = None,
+    vote: CausalVote | None = None,
 ) -> Settled:
     """Denoises the gaps of a canvas; the same seed gives the same answer.
 
-    The cancel flag and the deadline are read before every step, and at least one step is taken. Without `rules` any
-    token may stand in a gap, as in the reference; the left-to-right order needs them. Raises Cancelled, or EngineError
-    when the weights give no numbers.
+    The cancel flag and the deadline are read before every step; one step is always taken, and at most as many as the
+    generation config says. Without `rules` any token may stand in a gap, as in the reference; the left-to-right order
+    needs them, and takes the encoder's `vote`. Raises Cancelled, or EngineError when the weights give no numbers.
     """
     device = model.embed_tokens.weight.device
     generator = torch.Generator(device).manual_seed(task.seed)
@@ -105,7 +66,7 @@ def denoise(
     order = _order(task, rules, infill, generation, model.config.vocab_size, generator, device)
     soft_BGH: torch.Tensor | None = None
     n_steps = 0
-    while n_steps < task.max_steps and not order.is_done:
+    while n_steps < generation.max_denoising_steps and not order.is_done:
         if is_cancelled():
             raise Cancelled("the request was withdrawn")
         if n_steps and time.perf_counter() > task.deadline:
@@ -118,7 +79,7 @@ def denoise(
         if z_BGV.isnan().any():
             raise EngineError("the model computes no numbers: the checkpoint is damaged, get it again")
         z_BGV = order.constrain(z_BGV)
-        order.advance(z_BGV)
+        order.advance(z_BGV if vote is None else vote.mix(z_BGV, order, canvas_BC, cache))
         n_steps += 1
         if on_step is not None:
             on_step(n_steps, order)
@@ -159,5 +120,5 @@ def _order(
     noise_BG = draw_noise(infill, shape, vocab_size, generator, device)
     if infill.order == "left_to_right":
         assert rules is not None, "a run from the left ends by the rules of its gap"
-        return LeftToRight(task.canvas, noise_BG, task.required, task.single_line, rules, infill)
-    return EntropyOrder(task.canvas, noise_BG, task.required, task.single_line, rules, infill, generation, generator)
+        return LeftToRight(task, noise_BG, rules, infill)
+    return EntropyOrder(task, noise_BG, rules, infill, generation, generator)

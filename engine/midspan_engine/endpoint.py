@@ -16,12 +16,11 @@ from midspan_engine.errors import EngineError, InputError
 
 
 class Endpoint:
-    """Holds the lock and the socket of one engine host until `close`."""
+    """Holds the socket of one engine host until `close`, and the lock as long as the process lives."""
 
-    def __init__(self, path: Path, lock_fd: int, listener: socket.socket) -> None:
+    def __init__(self, path: Path, listener: socket.socket) -> None:
         self.path = path
         self.listener = listener
-        self._lock_fd = lock_fd
         self._inode = path.stat().st_ino
 
     @classmethod
@@ -35,7 +34,7 @@ class Endpoint:
         if lock_fd is None:
             return None
         try:
-            return cls(path, lock_fd, _bind(path))
+            return cls(path, _bind(path))
         except BaseException:
             os.close(lock_fd)
             raise
@@ -48,14 +47,10 @@ class Endpoint:
             return False
 
     def close(self) -> None:
-        """Removes the socket. The lock stays with the process until `release` or its end."""
+        """Removes the socket; the lock file stays, because removing it would let two hosts hold a lock each."""
         if self.is_intact():
             self.path.unlink(missing_ok=True)
         self.listener.close()
-
-    def release(self) -> None:
-        """Lets go of the lock; the lock file stays, because removing it would let two hosts hold a lock each."""
-        os.close(self._lock_fd)
 
 
 def require_private_folder(folder: Path) -> None:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import torch
 
 from midspan_engine.canvas import Canvas
+from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import (
     GenerationConfig,
     InfillConfig,
@@ -18,11 +18,12 @@ from midspan_engine.config import (
     load_infill_config,
     load_model_config,
 )
-from midspan_engine.denoise import Order, Settled, Task, denoise
+from midspan_engine.denoise import Settled, denoise
 from midspan_engine.errors import CheckpointError
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.order import Order, Task
 from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.prompt import Prompt, build_prompt
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
@@ -31,6 +32,8 @@ from midspan_engine.weights import load_weights
 
 MAX_CANDIDATES = 8
 """Rows denoised side by side: as many as the command line offers; a CPU takes eight times as long for them."""
+_N_SEEDS = 2**64
+"""A generator of torch takes no others; larger and negative ones are folded."""
 
 
 class Engine:
@@ -40,8 +43,9 @@ class Engine:
         self, model: DiffusionGemma, tokens: Tokens, infill: InfillConfig, generation: GenerationConfig
     ) -> None:
         self.model, self.tokens, self.infill, self.generation = model, tokens, infill, generation
-        self._rules = GapRules(tokens, infill.blank_token_id)
+        self.rules = GapRules(tokens, infill.blank_token_id)
         self.prefixes = PrefixCache(model)
+        self._vote = CausalVote(model, tokens, infill) if infill.causal_weight > 0 else None
 
     @classmethod
     def load(cls, checkpoint: Path) -> Engine:
@@ -93,29 +97,21 @@ class Engine:
         received: float,
         is_cancelled: Callable[[], bool],
         on_draft: Callable[[Draft], None] | None = None,
-        free_suffix: bool = False,
     ) -> Filled:
         """Fills the gaps of a request.
 
         `received` is `time.perf_counter()` at receipt; the deadline counts from it. Raises InputError for a request
-        that cannot be laid out, Cancelled when the flag is seen between two steps. `free_suffix` hides the suffix from
-        the canvas, for the evaluation's baseline.
+        that cannot be laid out, Cancelled when the flag is seen between two passes of the model.
         """
         if self.languages and request.language not in self.languages:
             known = ", ".join(self.languages)
             language = request.language or "this language"
             return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {language}")
         n_gap = max(1, min(request.max_tokens, self.infill.gap_tokens))
-        prompt = build_prompt(
-            request.parts,
-            self.tokens,
-            self.infill,
-            n_gap=n_gap,
-            n_slots=self.model.config.canvas_length,
-            free_suffix=free_suffix,
-        )
+        n_slots = self.model.config.canvas_length
+        prompt = build_prompt(request.parts, self.tokens, self.infill, n_gap=n_gap, n_slots=n_slots)
         started = time.perf_counter()
-        cache, n_encoded = self.prefixes.encode(request.document, prompt.context)
+        cache, n_encoded = self.prefixes.encode(request.document, prompt.context, is_cancelled)
         encoded = time.perf_counter()
         settled = self._denoise(request, prompt, cache, received, is_cancelled, on_draft)
         ended = time.perf_counter()
@@ -147,12 +143,8 @@ class Engine:
             required=prompt.required,
             single_line=request.single_line,
             n_rows=max(1, min(request.n_candidates, MAX_CANDIDATES)),
-            max_steps=max(1, request.max_steps),
             deadline=deadline,
-            seed=request.seed,
-        )
-        generation = msgspec.structs.replace(
-            self.generation, max_denoising_steps=min(self.generation.max_denoising_steps, task.max_steps)
+            seed=request.seed % _N_SEEDS,
         )
         on_step = None
         if on_draft is not None:
@@ -161,7 +153,9 @@ class Engine:
             def on_step(step: int, order: Order) -> None:
                 send(Draft(id=request.id, step=step, slots=self._slots(prompt.canvas, order)))
 
-        return denoise(self.model, cache, task, self._rules, self.infill, generation, is_cancelled, on_step)
+        return denoise(
+            self.model, cache, task, self.rules, self.infill, self.generation, is_cancelled, on_step, self._vote
+        )
 
     def _slots(self, canvas: Canvas, order: Order) -> tuple[Slot, ...]:
         gap = {slot: index for index, slot in enumerate(canvas.gap_slots)}
@@ -218,5 +212,5 @@ def _silence(candidates: list[Candidate], shown: tuple[Candidate, ...], request:
     if candidates and candidates[0].complete:
         return "the model would add nothing here"
     if candidates:
-        return "the deadline came before the model was sure of anything"
+        return "the model was sure of nothing before its deadline or its last step"
     return "the model found no text that fits"

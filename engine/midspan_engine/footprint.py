@@ -10,6 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
 from midspan_engine.errors import EngineError
 from midspan_engine.framing import pack, read_reply
 from midspan_engine.protocol import EngineStatus, Fill, Shutdown, StatusRequest
@@ -18,14 +20,21 @@ _START_TIMEOUT_S = 60.0
 """A host listens within a second; a machine under load gets a minute."""
 
 
-def measure_memory(checkpoint: Path, parts: tuple[str, str]) -> dict[str, float]:
-    """Starts both processes, asks the engine for one fill, and returns their resident memory in MB.
+class Memory(msgspec.Struct, frozen=True):
+    """Resident memory of both processes, MB."""
+
+    engine: float
+    front_end: float
+
+
+def measure_memory(checkpoint: Path, parts: tuple[str, str]) -> Memory:
+    """Starts both processes, asks the engine for one fill, and returns their resident memory.
 
     Raises EngineError when one of them does not come up.
     """
     with tempfile.TemporaryDirectory(prefix="midspan-") as folder:
         engine = asyncio.run(_engine_bytes(checkpoint, Path(folder) / "engine.sock", parts))
-    return {"engine": engine / 1e6, "front_end": _front_end_bytes() / 1e6}
+    return Memory(engine / 1e6, _front_end_bytes() / 1e6)
 
 
 async def _engine_bytes(checkpoint: Path, socket: Path, parts: tuple[str, str]) -> int:
@@ -62,7 +71,8 @@ async def _connect(socket: Path, host: subprocess.Popen[bytes]) -> tuple[asyncio
 def _front_end_bytes() -> int:
     command = [sys.executable, "-m", "midspan_server", "lsp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
-        assert server.stdin is not None and server.stdout is not None, "both are pipes"
+        assert server.stdin is not None, "it is a pipe"
+        assert server.stdout is not None, "it is a pipe"
         body = json.dumps(
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}, "processId": None}}
         ).encode()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from midspan_engine.accept import entropy_bound
+from midspan_engine.accept import entropy_bound, is_settled, temperature
 from midspan_engine.config import GenerationConfig
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
@@ -80,27 +80,6 @@ def denoise_canvas(
             break
         soft_1CH = model.soften(z_1CV)
     return drafts[-1].clone()
-
-
-def temperature(generation: GenerationConfig, step: int) -> torch.Tensor:
-    """Returns the temperature with `step` steps to go, counting this one: a line from t_max down to almost t_min.
-
-    In fp32 tensor arithmetic, as the reference computes it; in double precision the last bit differs.
-    """
-    share = torch.tensor(step, dtype=torch.int32) / generation.max_denoising_steps
-    return generation.t_min + (generation.t_max - generation.t_min) * share
-
-
-def is_settled(drafts: list[torch.Tensor], entropy_1C: torch.Tensor, generation: GenerationConfig) -> bool:
-    """Tells whether the canvas is done: its last stability_threshold + 1 drafts are equal and its mean entropy is low.
-
-    The mean is over all slots, in nats, and must be below confidence_threshold. `drafts` ends with the current one.
-    """
-    n_equal = generation.stability_threshold
-    if len(drafts) <= n_equal:
-        return False
-    is_stable = all(torch.equal(drafts[-1], draft) for draft in drafts[len(drafts) - 1 - n_equal : -1])
-    return is_stable and bool(entropy_1C.mean() < generation.confidence_threshold)
 
 
 def _end_of_sequence(canvas_1C: torch.Tensor, eos_token_ids: tuple[int, ...]) -> int | None:

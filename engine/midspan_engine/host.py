@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 
 import click
+import msgspec
 
 from midspan_engine.endpoint import Endpoint
-from midspan_engine.errors import EngineError
+from midspan_engine.errors import EngineError, InputError, MidspanError
 from midspan_engine.framing import pack, read_request
 from midspan_engine.protocol import (
     Cancel,
@@ -41,6 +42,11 @@ logger = logging.getLogger(__name__)
 MAX_UNREAD_BYTES = 16 * 2**20
 """Replies kept for a client that does not read: thousands of drafts of a full canvas; then the client is dropped."""
 
+N_WAITING_CLIENTS = 1024
+"""Clients that may connect while the loop is stalled by the import of torch; asyncio's default is 100, and beyond it a
+connect fails. The kernel caps it (net.core.somaxconn).
+"""
+
 STOP_PATIENCE_S = 2.0
 """How long the end of the process waits for the denoising step in hand; a step takes well under a second."""
 
@@ -56,6 +62,8 @@ class Connection:
         """Sends a reply without ever waiting; a client that leaves too much unread is dropped."""
         if self._writer.is_closing():
             return
+        if isinstance(reply, Failed):
+            reply = msgspec.structs.replace(reply, message=_unicode(reply.message))
         self._writer.write(pack(reply))
         if self._writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             logger.warning("dropped a client that does not read its replies")
@@ -100,7 +108,8 @@ class Host:
 
     async def serve(self) -> bool:
         """Answers clients until stopped or idle, then removes the socket; False when the worker could not be ended."""
-        server = await asyncio.start_unix_server(self._serve_client, sock=self._endpoint.listener)
+        listener = self._endpoint.listener
+        server = await asyncio.start_unix_server(self._serve_client, sock=listener, backlog=N_WAITING_CLIENTS)
         self._worker.start()
         try:
             await self._until_done()
@@ -133,8 +142,11 @@ class Host:
         self._connections[connection] = asyncio.current_task()
         try:
             while (request := await read_request(reader)) is not None:
-                self._handle(connection, request)
-        except EngineError as error:
+                try:
+                    self._handle(connection, request)
+                except InputError as error:
+                    connection.send(Failed(id=getattr(request, "id", 0), message=str(error), is_input=True))
+        except MidspanError as error:
             logger.warning("closed a connection: %s", error)
         except ConnectionError:
             pass  # the client vanished in the middle of something; the same as leaving
@@ -178,10 +190,10 @@ class Host:
             id=request.id,
             version=self._version,
             pid=os.getpid(),
-            checkpoint=str(self._checkpoint),
+            checkpoint=_unicode(str(self._checkpoint)),
             device=engine.device if engine else "",
             state=self._worker.state,
-            error=failure.message if failure else None,
+            error=_unicode(failure.message) if failure else None,
             rss_bytes=_rss_bytes(),
             n_parameters=engine.n_parameters if engine else 0,
             n_clients=len(self._connections),
@@ -189,6 +201,11 @@ class Host:
             n_fills=self._n_fills,
             languages=engine.languages if engine else (),
         )
+
+
+def _unicode(text: str) -> str:
+    """Returns a text that can be sent: the name of a folder need not be UTF-8, and Python keeps its bytes as halves."""
+    return text.encode(errors="replace").decode()
 
 
 def _version() -> str:

@@ -42,11 +42,6 @@ class KVCache:
         start = 0 if n_tokens is None else max(0, end - n_tokens)
         return keys[:, start:end], values[:, start:end]
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of memory that the buffers take."""
-        return sum(t.numel() * t.element_size() for t in (*self._keys, *self._values) if t is not None)
-
 
 def _write(buffer: torch.Tensor | None, start: int, rows: torch.Tensor) -> torch.Tensor:
     end = start + rows.shape[1]

@@ -11,45 +11,26 @@ from itertools import pairwise
 
 import torch
 
-from midspan_engine.canvas import Canvas
 from midspan_engine.config import InfillConfig
 from midspan_engine.healing import GapRules
+from midspan_engine.order import Order, Task
 from midspan_kernels.row_statistics import row_statistics
 
 
-class LeftToRight:
-    """The gap slots of B rows while they are committed; G counts the gap slots of all gaps."""
+class LeftToRight(Order):
+    """Known slots are the committed ones, and they are the answer; surplus slots count with a confidence of 1."""
 
-    def __init__(
-        self,
-        canvas: Canvas,
-        noise_BG: torch.Tensor,
-        required: tuple[bytes, ...],
-        single_line: bool,
-        rules: GapRules,
-        infill: InfillConfig,
-    ) -> None:
-        n_rows = noise_BG.shape[0]
+    def __init__(self, task: Task, noise_BG: torch.Tensor, rules: GapRules, infill: InfillConfig) -> None:
+        super().__init__(task, noise_BG)
         starts = [0]
-        for gap in canvas.gaps:
+        for gap in task.canvas.gaps:
             starts.append(starts[-1] + len(gap))
         self._spans = [range(a, b) for a, b in pairwise(starts)]
-        self._frontiers = [[span.start for span in self._spans] for _ in range(n_rows)]
-        self._required = [list(required) for _ in range(n_rows)]
-        self._single_line, self._rules = single_line, rules
+        self._frontiers = [[span.start for span in self._spans] for _ in range(task.n_rows)]
+        self._required = [list(task.required) for _ in range(task.n_rows)]
+        self._rules = rules
         self._blank, self._threshold = infill.blank_token_id, infill.commit_confidence
-        self._steps = 0
-        self.slots_BG = noise_BG.clone()
-        """What the canvas holds in the gap slots."""
-        self.known_BG = torch.zeros_like(noise_BG, dtype=torch.bool)
-        """Which of them are committed, and so condition on their own token."""
-        self.accepted_BG = self.known_BG
-        """Which of them belong to the answer if no further step is taken."""
-        self.draft_BG = noise_BG.clone()
-        """The best guess of each slot."""
-        self.confidence_BG = torch.ones_like(noise_BG, dtype=torch.float32)
-        """Probability that a slot's token had when it was committed; 1 for the surplus behind the first blank."""
-        self.entropy_BG = torch.zeros_like(self.confidence_BG)
+        self._is_first_step = True
 
     @property
     def is_done(self) -> bool:
@@ -60,8 +41,8 @@ class LeftToRight:
         """Returns the logits with the tokens forbidden that the gaps' rules exclude; changes them in place."""
         for row, z_GV in enumerate(z_BGV):
             for gap, span in enumerate(self._spans):
-                start = self._frontiers[row][gap] - span.start
-                self._rules.constrain(z_GV[span.start : span.stop], start, self._required[row][gap], self._single_line)
+                start, required = self._frontiers[row][gap] - span.start, self._required[row][gap]
+                self._rules.constrain(z_GV[span.start : span.stop], start, required, self.task.single_line)
         return z_BGV
 
     def advance(self, z_BGV: torch.Tensor) -> None:
@@ -73,11 +54,11 @@ class LeftToRight:
         for row in range(len(z_BGV)):
             for gap, span in enumerate(self._spans):
                 start = self._frontiers[row][gap]
-                if self._steps == 0 and row > 0:
+                if self._is_first_step and row > 0:
                     self._commit(row, gap, start, *_ranked(z_BGV[row, start], row))
                 else:
                     self._commit_run(row, gap, range(start, span.stop), tokens[row], confidences[row])
-        self._steps += 1
+        self._is_first_step = False
 
     def _commit_run(self, row: int, gap: int, slots: range, tokens: list[int], confidences: list[float]) -> None:
         """Commits the first of `slots`, and those behind it up to a doubtful one or the end of the text."""

@@ -26,14 +26,12 @@ class Prompt:
     """The text that each gap must write again, taken from the end of the part before it."""
 
 
-def build_prompt(
-    parts: tuple[str, ...], tokens: Tokens, infill: InfillConfig, *, n_gap: int, n_slots: int, free_suffix: bool = False
-) -> Prompt:
+def build_prompt(parts: tuple[str, ...], tokens: Tokens, infill: InfillConfig, *, n_gap: int, n_slots: int) -> Prompt:
     """Lays out a request: prefix into context and tail, healed pieces into the gaps, suffix into the head.
 
     `n_gap` is the number of slots of each gap, `n_slots` the width of the canvas; where it is too narrow for all gaps,
-    they share what it has. With `free_suffix` nothing is said about the suffix (a baseline). Raises InputError for
-    fewer than two parts, or when the middle parts leave no room for the gaps.
+    they share what it has. Raises InputError for fewer than two parts, or when the middle parts leave no room for the
+    gaps.
     """
     if len(parts) < 2:
         raise InputError("a fill needs the text before and after the gap: give at least two parts")
@@ -41,7 +39,7 @@ def build_prompt(
     prompt = _prefix_ids(healed[0][0], tokens, infill)
     tail = prompt[max(0, len(prompt) - infill.tail_tokens) :]
     middles = [tokens.encode(kept) for kept, _ in healed[1:]]
-    head = [] if free_suffix else _suffix_ids(parts[-1], tokens)[: infill.head_tokens]
+    head = _suffix_ids(parts[-1], tokens)[: infill.head_tokens]
     hole = infill.mask_token_id if infill.mask_token_id is not None else 0
     room = n_slots - len(tail) - sum(map(len, middles)) - min(len(head), infill.tail_tokens)
     n_gap = max(1, min(n_gap, room // len(healed)))

@@ -32,13 +32,13 @@ class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     max_tokens: int = 32
     """Slots of each gap; surplus slots are contracted away."""
     n_candidates: int = 1
-    max_steps: int = 48
-    """Upper bound of denoising steps."""
     deadline_ms: float | None = None
     """Milliseconds from receipt (or from when the checkpoint is loaded, if later) after which the best draft so far is
     the answer; None waits for the stop rule."""
     min_confidence: float = 0.0
     """Candidates below this confidence (0..1) are dropped; none left means silence."""
+    suffix_is_cut: bool = False
+    """True where the document goes on behind the last part, which otherwise ends where the file ends."""
     seed: int = 0
     watch: bool = False
     """Sends a `Draft` after every denoising step."""

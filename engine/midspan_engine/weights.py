@@ -7,31 +7,23 @@ at its random initial value. At most one tensor is in memory beside the model.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from midspan_engine.config import ModelConfig
 from midspan_engine.errors import CheckpointError, EngineError
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
+from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name, is_skipped
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-
-OnProgress = Callable[[int, int], None]
-"""Receives the number of parameters loaded and of all, after each tensor."""
-
-# Images are no input of an editor; the output head is the embedding; rotary tables are computed.
-_SKIPPED_PREFIXES = ("model.encoder.vision_tower.", "model.encoder.embed_vision.")
-_SKIPPED_SUFFIXES = (".input_min", ".input_max", ".output_min", ".output_max")
 
 _FLOAT_TYPES = {"F64", "F32", "F16", "BF16"}
 """Safetensors' names of the types that hold plain weights."""
@@ -69,9 +61,7 @@ class _Stored(msgspec.Struct, frozen=True):
     dtype: str
 
 
-def load_weights(
-    folder: Path, config: ModelConfig, dtype: torch.dtype, on_progress: OnProgress | None = None
-) -> DiffusionGemma:
+def load_weights(folder: Path, config: ModelConfig, dtype: torch.dtype) -> DiffusionGemma:
     """Returns the model of a checkpoint folder in evaluation mode, on the CPU, with parameters of type `dtype`.
 
     Reads model.safetensors, or the shards that model.safetensors.index.json names. Raises CheckpointError for missing,
@@ -82,26 +72,39 @@ def load_weights(
     with torch.device("meta"):
         model = DiffusionGemma(config)
     _check(stored, {checkpoint_name(name): p.shape for name, p in model.named_parameters()}, folder)
-    _fill(model, stored, dtype, on_progress)
+    _fill(model, stored, dtype)
     return model.eval()
 
 
-def save_weights(model: DiffusionGemma, folder: Path, dtype: torch.dtype) -> None:
-    """Writes model.safetensors under the checkpoint's names; an older file stays whole until the new one is.
+def save_weights(weights: Mapping[str, torch.Tensor], target: Path, dtype: torch.dtype) -> None:
+    """Writes weights, given by the model's own names, under the checkpoint's names. Raises as `save_tensors`."""
+    save_tensors({checkpoint_name(name): tensor.to(dtype) for name, tensor in weights.items()}, target)
 
-    Raises EngineError if the folder cannot be written.
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], target: Path) -> None:
+    """Writes a safetensors file that everybody may read; an older file stays whole until the new one is.
+
+    Raises EngineError if it cannot be written.
     """
-    target = folder / SINGLE_FILE
-    partial = folder / f"{SINGLE_FILE}.partial"
-    tensors = {checkpoint_name(name): p.detach().cpu().to(dtype).contiguous() for name, p in model.named_parameters()}
+    partial = target.with_name(f"{target.name}.partial")
+    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, partial, metadata={"format": "pt"})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        save_file(own, partial, metadata={"format": "pt"})
+        partial.chmod(0o644)  # the library lets nobody else read, which a checkpoint in a shared place must allow
         os.replace(partial, target)
     except (OSError, SafetensorError) as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise EngineError(f"{target} cannot be written ({error}): free some space or give another folder") from error
+
+
+def load_tensors(file: Path) -> dict[str, torch.Tensor]:
+    """Returns the tensors of one safetensors file. Raises CheckpointError when it cannot be read."""
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}): restore it from a copy, or begin anew") from error
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -139,7 +142,7 @@ def _read_headers(files: Iterable[Path], folder: Path) -> dict[str, _Stored]:
         try:
             with safe_open(file, framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 - a handle of the library, not a mapping
-                    if _is_skipped(name):
+                    if is_skipped(name):
                         continue
                     if name in stored:
                         raise CheckpointError(
@@ -151,15 +154,6 @@ def _read_headers(files: Iterable[Path], folder: Path) -> dict[str, _Stored]:
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} is truncated or no safetensors file ({error}): download it again") from error
     return stored
-
-
-def _is_skipped(name: str) -> bool:
-    return (
-        name == "lm_head.weight"
-        or name.startswith(_SKIPPED_PREFIXES)
-        or name.endswith(_SKIPPED_SUFFIXES)
-        or ".rotary_emb." in name
-    )
 
 
 def _refuse_quantisation_file(folder: Path) -> None:
@@ -206,11 +200,8 @@ def _check(stored: dict[str, _Stored], wanted: dict[str, torch.Size], folder: Pa
         )
 
 
-def _fill(
-    model: DiffusionGemma, stored: dict[str, _Stored], dtype: torch.dtype, on_progress: OnProgress | None
-) -> None:
+def _fill(model: DiffusionGemma, stored: dict[str, _Stored], dtype: torch.dtype) -> None:
     """Replaces every parameter by its stored tensor, file by file."""
-    n_done, n_all = 0, sum(math.prod(p.shape) for p in model.parameters())
     by_file: dict[Path, list[str]] = {}
     for name in dict(model.named_parameters()):
         by_file.setdefault(stored[checkpoint_name(name)].file, []).append(name)
@@ -223,9 +214,6 @@ def _fill(
                     own = torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
                     owner, _, leaf = name.rpartition(".")
                     setattr(model.get_submodule(owner), leaf, nn.Parameter(own))
-                    n_done += own.numel()
-                    if on_progress is not None:
-                        on_progress(n_done, n_all)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}): download it again") from error
 

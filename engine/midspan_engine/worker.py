@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import threading
 import time
@@ -43,9 +44,17 @@ class Job:
         self.received = received
         """Seconds of `time.perf_counter` when the request arrived."""
         self.on_draft = on_draft
-        self.on_done = on_done
-        """Both are called on the event loop."""
+        """Called on the event loop."""
+        self.has_begun = False
+        self._on_done = on_done
+        self._is_done = False
         self._cancelled = threading.Event()
+
+    def finish(self, reply: Filled | Failed) -> None:
+        """Hands over the answer, on the event loop; the first one counts."""
+        if not self._is_done:
+            self._is_done = True
+            self._on_done(reply)
 
     def cancel(self) -> None:
         """Tells the engine to stop at its next denoising step."""
@@ -61,12 +70,13 @@ class Worker:
     def __init__(self, checkpoint: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.engine: Engine | None = None
         self.load_failure: Failed | None = None
-        """Remembered and told to every later request; its id is 0."""
+        """Remembered and told to every later request until the folder changes; its id is 0."""
         self._checkpoint = checkpoint
         self._loop = loop
         self._inbox: queue.SimpleQueue[Job | Forget | None] = queue.SimpleQueue()
         self._is_filling = False
         self._loaded = 0.0
+        self._tried: list[tuple[str, int, int]] = []
         # A daemon: an interpreter that ends while torch is still being imported must not wait for it.
         self._thread = threading.Thread(target=self._run, name="midspan-model", daemon=True)
 
@@ -83,8 +93,18 @@ class Worker:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Queues a fill; its `on_done` is called exactly once unless the loop ends before."""
+        """Queues a fill; its `on_done` is called exactly once unless the loop ends before.
+
+        Behind a long fill of somebody else it is answered at its deadline all the same.
+        """
         self._inbox.put(job)
+        if self.engine is not None and job.request.deadline_ms is not None:
+            self._loop.call_later(job.request.deadline_ms / 1e3, self._expire, job)
+
+    def _expire(self, job: Job) -> None:
+        if not job.has_begun:
+            job.cancel()
+            job.finish(Filled(id=job.request.id, silence="the engine was busy with another request until the deadline"))
 
     def forget(self, request: Forget) -> None:
         """Queues the dropping of a document, behind the fills already asked for."""
@@ -100,15 +120,18 @@ class Worker:
         self._load()
         while (item := self._inbox.get()) is not None:
             if isinstance(item, Job):
+                item.has_begun = True
                 self._is_filling = True
                 reply = self._answer(item)
                 self._is_filling = False
-                self._post(item.on_done, reply)
+                self._post(item.finish, reply)
             elif self.engine is not None:
                 self._forget(self.engine, item)
 
     def _load(self) -> None:
         """Loads the engine or remembers why that is impossible."""
+        self.load_failure = None
+        self._tried = _fingerprint(self._checkpoint)
         try:
             if not self._checkpoint.is_dir():
                 raise CheckpointError(
@@ -136,6 +159,8 @@ class Worker:
         request = job.request
         if job.is_cancelled():
             return _cancelled(request)
+        if self.engine is None and self._tried != _fingerprint(self._checkpoint):
+            self._load()  # the folder was mended since
         if self.engine is None:
             assert self.load_failure is not None, "the engine is either loaded or failed before the first job"
             return Failed(id=request.id, message=self.load_failure.message, is_input=self.load_failure.is_input)
@@ -163,6 +188,15 @@ class Worker:
 
     def _post(self, callback: Callable[[T], None], message: T) -> None:
         self._loop.call_soon_threadsafe(callback, message)
+
+
+def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
+    """Returns name, time and size of a folder's files: equal as long as nobody touched them."""
+    try:
+        stats = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
+    except OSError:
+        return []
+    return sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _cancelled(request: Fill) -> Filled:

@@ -21,21 +21,21 @@ class RowStatistics(NamedTuple):
     """Probability of the most probable token, fp32."""
 
 
-def row_statistics(logits: torch.Tensor, temperature: float | torch.Tensor = 1.0) -> RowStatistics:
-    """Returns the statistics of softmax(logits / temperature) for rows [..., V], computed in fp32 tile by tile.
+def row_statistics(logits: torch.Tensor) -> RowStatistics:
+    """Returns the statistics of softmax(logits) for rows [..., V], computed in fp32 tile by tile.
 
-    The entropy equals that of `torch.distributions.Categorical(logits=logits / temperature)`, operation for operation:
-    the acceptance rule compares sums of it with a bound, and parity with the reference needs the same roundings.
+    The entropy equals that of `torch.distributions.Categorical(logits=logits)`, operation for operation: the acceptance
+    rule compares sums of it with a bound, and parity with the reference needs the same roundings.
     """
     flat_RV = logits.flatten(0, -2)
     n_rows = max(1, _TILE_ELEMENTS // logits.shape[-1])
-    tiles = [_tile_statistics(tile_RV, temperature) for tile_RV in torch.split(flat_RV, n_rows)]
+    tiles = [_tile_statistics(tile_RV) for tile_RV in torch.split(flat_RV, n_rows)]
     argmax, entropy, confidence = (torch.cat(parts).view(logits.shape[:-1]) for parts in zip(*tiles, strict=True))
     return RowStatistics(argmax, entropy, confidence)
 
 
-def _tile_statistics(logits_RV: torch.Tensor, temperature: float | torch.Tensor) -> RowStatistics:
-    z_RV = logits_RV.float() / temperature
+def _tile_statistics(logits_RV: torch.Tensor) -> RowStatistics:
+    z_RV = logits_RV.float()
     log_p_RV = z_RV - z_RV.logsumexp(-1, keepdim=True)
     p_RV = log_p_RV.softmax(-1)
     argmax_R = z_RV.argmax(-1)

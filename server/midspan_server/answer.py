@@ -8,6 +8,7 @@ from rich.text import Text
 
 from midspan_engine.protocol import Filled, Stats
 from midspan_server.excerpt import SUGGESTION_STYLE, excerpt, visible
+from midspan_server.silence import Cost
 from midspan_server.source import Source
 
 
@@ -18,27 +19,18 @@ class JsonCandidate(msgspec.Struct, frozen=True):
     confidence: float
 
 
-class JsonStats(msgspec.Struct, frozen=True):
-    """What the answer cost."""
-
-    ms: float
-    steps: int
-    decoder_ms: float
-
-
 class JsonAnswer(msgspec.Struct, frozen=True):
     """What `midspan fill --json` prints."""
 
     candidates: list[JsonCandidate]
     silence: str | None
-    stats: JsonStats
+    stats: Cost
 
 
 def json_answer(filled: Filled, source: Source) -> bytes:
     """Returns the answer as one line of JSON."""
     candidates = [JsonCandidate(source.to_file(found.text), found.confidence) for found in filled.candidates]
-    stats = JsonStats(round(filled.stats.ms, 1), filled.stats.steps, round(filled.stats.decoder_ms, 1))
-    return msgspec.json.encode(JsonAnswer(candidates, filled.silence, stats))
+    return msgspec.json.encode(JsonAnswer(candidates, filled.silence, Cost.of(filled.stats)))
 
 
 def piped_answer(filled: Filled, source: Source) -> bytes:
@@ -62,9 +54,9 @@ def print_answer(console: Console, filled: Filled, source: Source, offset: int) 
 
 def stats_line(stats: Stats) -> str:
     """Returns the cost of an answer in words."""
-    return f"{stats.ms:.0f} ms, {steps_of(stats)}, {stats.decoder_ms:.0f} ms of them in the decoder"
+    return f"{stats.ms:.0f} ms, {steps_of(stats.steps)}, {stats.decoder_ms:.0f} ms of them in the decoder"
 
 
-def steps_of(stats: Stats) -> str:
+def steps_of(n_steps: int) -> str:
     """Returns the number of denoising steps in words."""
-    return "1 step" if stats.steps == 1 else f"{stats.steps} steps"
+    return "1 step" if n_steps == 1 else f"{n_steps} steps"

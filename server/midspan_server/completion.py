@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Protocol
-
-import msgspec
 
 from midspan_engine.errors import InputError, MidspanError
 from midspan_engine.protocol import Candidate, EngineStatus, Fill, Filled
 from midspan_server.context import Context, Selected, Trigger, context_at, fill_of, reason_not_to_ask
+from midspan_server.engine_client import EngineClient
 from midspan_server.filters import reason_to_drop
 from midspan_server.privacy import first_match
 from midspan_server.settings import Loaded
@@ -22,28 +20,6 @@ from midspan_server.text import Position, Snapshot, TextDocument
 
 MAX_CHARACTERS = 2_000_000
 """Larger files are data or generated code; people do not type in them."""
-MAX_LINE = 20_000
-"""Characters of a line: longer ones are minified code or data, far outside of what models are trained on."""
-
-
-class Engine(Protocol):
-    """What completion needs of an `EngineClient`."""
-
-    async def fill(self, request: Fill) -> Filled: ...
-
-    async def status(self) -> EngineStatus | None: ...
-
-    async def forget(self, document: str) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class SelectedItem(msgspec.Struct, frozen=True):
-    """Holds the item selected in the client's completion menu."""
-
-    start: Position
-    end: Position
-    text: str
 
 
 class Completer:
@@ -51,7 +27,7 @@ class Completer:
 
     def __init__(
         self,
-        connect: Callable[[str | None], Engine],
+        connect: Callable[[str | None], EngineClient],
         tell: Callable[[str], None],
         show: Callable[[Status], None],
     ) -> None:
@@ -62,15 +38,15 @@ class Completer:
         self._connect = connect
         self._tell = tell
         self._show = show
-        self._engine: tuple[str | None, Engine] | None = None
+        self._engine: tuple[str | None, EngineClient] | None = None
         self._flights: dict[str, asyncio.Future[Filled | Silence]] = {}
         self._chores: set[asyncio.Task[None]] = set()
 
     async def complete(
-        self, uri: str, position: Position, trigger: Trigger, item: SelectedItem | None = None
+        self, uri: str, position: Position, trigger: Trigger, selected: Selected | None = None
     ) -> Suggestions | Silence:
         """Answers one request. Cancelling the awaiting task withdraws the fill; no error of input or engine leaves."""
-        answer = await self._answer(uri, position, trigger, item)
+        answer = await self._answer(uri, position, trigger, selected)
         self.note(answer if isinstance(answer, Silence) else None)
         return answer
 
@@ -80,7 +56,7 @@ class Completer:
             self._show(self.log.status)
 
     async def _answer(
-        self, uri: str, position: Position, trigger: Trigger, item: SelectedItem | None
+        self, uri: str, position: Position, trigger: Trigger, selected: Selected | None
     ) -> Suggestions | Silence:
         # Everything up to the first await sees the document as it was when the request arrived.
         self._end_flight(uri, SUPERSEDED)
@@ -91,7 +67,7 @@ class Completer:
             return silence
         snapshot = document.snapshot
         try:
-            context = _context(snapshot, position, trigger, item)
+            context = context_at(snapshot, snapshot.offset_at(position), trigger, selected)
         except InputError as error:
             return Silence(str(error))
         if (silence := reason_not_to_ask(context)) is not None:
@@ -104,6 +80,7 @@ class Completer:
             return Silence(str(error), "failed")
         if isinstance(filled, Silence):
             return filled
+        self.log.stats = filled.stats
         # Completion may have been switched off, or the file excluded, while the engine was at work.
         return self._gate(document) or self._offered(document, snapshot, context, filled)
 
@@ -143,7 +120,7 @@ class Completer:
             return Silence("the file is binary: it holds NUL characters")
         return None
 
-    def _engine_now(self) -> Engine:
+    def _engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""
         checkpoint = self.loaded.settings.checkpoint
         if self._engine is None or self._engine[0] != checkpoint:
@@ -153,7 +130,7 @@ class Completer:
             self._engine = (checkpoint, engine)
         return self._engine[1]
 
-    async def _newest(self, uri: str, engine: Engine, fill: Fill) -> Filled | Silence:
+    async def _newest(self, uri: str, engine: EngineClient, fill: Fill) -> Filled | Silence:
         """Returns the engine's answer, or at once the silence of a request that a newer one replaced."""
         flight: asyncio.Future[Filled | Silence] = asyncio.get_running_loop().create_future()
         self._flights[uri] = flight
@@ -174,12 +151,11 @@ class Completer:
         kept, reason = self._kept(context, filled.candidates)
         if not kept:
             return Silence(reason)
-        if self.documents.get(document.uri) is not document or not document.is_in_step:
+        if self.documents.get(document.uri) is not document:
             return Silence("the document was closed")
-        now = document.snapshot
-        if now.version != snapshot.version:
-            moved = (reanchored(suggestion, snapshot, now) for suggestion in kept)
-            kept = [suggestion for suggestion in moved if suggestion is not None]
+        now = document.snapshot  # its text counts: clients change documents without a new version number
+        moved = (reanchored(suggestion, snapshot, now) for suggestion in kept)
+        kept = [suggestion for suggestion in moved if suggestion is not None]
         if not kept:
             return Silence("the document changed while the suggestion was made")
         return Suggestions(now, tuple(kept))
@@ -207,20 +183,6 @@ class Completer:
         task = asyncio.create_task(_quietly(chore))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-
-
-def _context(snapshot: Snapshot, position: Position, trigger: Trigger, item: SelectedItem | None) -> Context:
-    """Returns the context of a position. Raises InputError for one outside the document or in an oversized line."""
-    offset = snapshot.offset_at(position)
-    start, end = snapshot.line_span(position.line)
-    if end - start > MAX_LINE:
-        raise InputError(
-            f"line {position.line + 1} has {end - start:,} characters; nothing is completed in lines above {MAX_LINE:,}"
-        )
-    if item is None:
-        return context_at(snapshot, offset, trigger)
-    selected = Selected(snapshot.offset_at(item.start), snapshot.offset_at(item.end), item.text)
-    return context_at(snapshot, offset, trigger, selected)
 
 
 def _land(flight: asyncio.Future[Filled | Silence], filling: asyncio.Task[Filled]) -> None:

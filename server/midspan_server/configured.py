@@ -8,7 +8,7 @@ import click
 
 from midspan_engine.errors import InputError
 from midspan_server.launch import Launch
-from midspan_server.privacy import first_match
+from midspan_server.privacy import first_match, names_of
 from midspan_server.settings import Loaded, load, read_user_file, user_file
 
 with_checkpoint = click.option(
@@ -38,8 +38,8 @@ def refuse_secrets(path: Path, loaded: Loaded) -> None:
     """Raises InputError for a file that the privacy settings keep out, under its own name or the one it links to."""
     if loaded.blocked is not None:
         raise InputError(loaded.blocked)
-    for name in (path.absolute(), path.resolve()):
-        if glob := first_match(name.as_posix(), loaded.settings.excluded_globs):
+    for name in names_of(str(path)):
+        if glob := first_match(name, loaded.settings.excluded_globs):
             raise InputError(
                 f"{path} is kept out of completion by the glob {glob!r}, because such files hold secrets; "
                 f"if this one does not, change excluded_globs in {user_file()}"

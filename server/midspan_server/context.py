@@ -10,13 +10,16 @@ from typing import Literal
 
 import msgspec
 
+from midspan_engine.errors import InputError
 from midspan_engine.protocol import Fill
-from midspan_server.settings import Settings
+from midspan_server.settings import MAX_TOKENS, Settings
 from midspan_server.silence import Silence
-from midspan_server.text import Snapshot
+from midspan_server.text import Position, Snapshot
 
 Trigger = Literal["automatic", "invoked"]
 
+MAX_LINE = 20_000
+"""Characters of a line: longer ones are minified code or data, far outside of what models are trained on."""
 MAX_PREFIX = 16 * 1024
 """Characters of prefix: some 4,000 tokens at 4 characters each, what a CPU encodes in a few seconds once."""
 PREFIX_JUMP = 4096
@@ -34,10 +37,10 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Selected(msgspec.Struct, frozen=True):
-    """Holds the item selected in the client's completion menu: its text and the offsets that it replaces."""
+    """Holds the item selected in the client's completion menu: its text and the range that it replaces."""
 
-    start: int
-    end: int
+    start: Position
+    end: Position
     text: str
 
 
@@ -52,9 +55,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     prefix: str
     suffix: str
+    suffix_is_cut: bool = False
+    """True where the document goes on behind the suffix."""
     line_prefix: str
     line_suffix: str
-    indentation: str
     trigger: Trigger
     selected: str = ""
 
@@ -64,25 +68,35 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def context_at(snapshot: Snapshot, offset: int, trigger: Trigger, selected: Selected | None = None) -> Context:
-    """Returns the context of an offset. A selected item that does not stand at the cursor's line is left aside."""
-    line_start, line_end = snapshot.line_span(snapshot.lines.line_of(offset))
-    offset = min(offset, line_end)
-    if selected is None or not line_start <= selected.start <= offset <= selected.end <= line_end:
-        selected = Selected(offset, offset, "")
-    prefix_start = _prefix_start(snapshot, selected.start)
-    prefix = _plain(snapshot.text[prefix_start : selected.start] + selected.text)
-    suffix = _suffix(snapshot, selected.end)
-    line_prefix = prefix[prefix.rfind("\n") + 1 :]
+    """Returns the context of an offset. A selected item that does not stand at the cursor's line is left aside.
+
+    Raises InputError for a line that is too long.
+    """
+    line = snapshot.lines.line_of(offset)
+    line_start, line_end = snapshot.line_span(line)
+    if line_end - line_start > MAX_LINE:
+        raise InputError(
+            f"line {line + 1} has {line_end - line_start:,} characters; nothing is completed in lines above "
+            f"{MAX_LINE:,}, break it or choose another"
+        )
+    start = end = offset = min(offset, line_end)
+    inserted = ""
+    if selected is not None:
+        first, last = snapshot.offset_at(selected.start), snapshot.offset_at(selected.end)
+        if line_start <= first <= offset <= last <= line_end:
+            start, end, inserted = first, last, selected.text
+    prefix = _plain(snapshot.text[_prefix_start(snapshot, start) : start] + inserted)
+    suffix, is_cut = _suffix(snapshot, end)
     return Context(
-        start=selected.start,
-        end=selected.end,
+        start=start,
+        end=end,
         prefix=prefix,
         suffix=suffix,
-        line_prefix=line_prefix,
+        suffix_is_cut=is_cut,
+        line_prefix=prefix[prefix.rfind("\n") + 1 :],
         line_suffix=suffix.partition("\n")[0],
-        indentation=line_prefix[: len(line_prefix) - len(line_prefix.lstrip(" \t"))],
         trigger=trigger,
-        selected=_plain(selected.text),
+        selected=_plain(inserted),
     )
 
 
@@ -95,17 +109,23 @@ def reason_not_to_ask(context: Context) -> Silence | None:
     return None
 
 
-def fill_of(context: Context, document: str, language: str, settings: Settings) -> Fill:
-    """Returns the request to the engine: several lines and candidates only where a user asked for them by hand."""
+def fill_of(
+    context: Context, document: str, language: str, settings: Settings, *, multi_line: bool | None = None
+) -> Fill:
+    """Returns the request to the engine: several candidates, and unless told otherwise several lines on a blank one,
+    only where a user asked by hand.
+    """
     is_invoked = context.trigger == "invoked"
-    single_line = not (is_invoked and context.is_blank_line)
+    if multi_line is None:
+        multi_line = is_invoked and context.is_blank_line
     return Fill(
         id=0,  # the engine client numbers what it sends
         document=document,
         parts=(context.prefix, context.suffix),
+        suffix_is_cut=context.suffix_is_cut,
         language=language,
-        single_line=single_line,
-        max_tokens=settings.max_tokens if single_line else min(settings.max_tokens * MULTI_LINE_FACTOR, 192),
+        single_line=not multi_line,
+        max_tokens=min(settings.max_tokens * (MULTI_LINE_FACTOR if multi_line else 1), MAX_TOKENS),
         n_candidates=N_INVOKED if is_invoked else 1,
         deadline_ms=settings.deadline_ms,
         min_confidence=settings.min_confidence,
@@ -128,13 +148,14 @@ def _prefix_start(snapshot: Snapshot, offset: int) -> int:
     return anchor
 
 
-def _suffix(snapshot: Snapshot, offset: int) -> str:
-    """Returns the suffix, whole lines of it where they fit."""
+def _suffix(snapshot: Snapshot, offset: int) -> tuple[str, bool]:
+    """Returns the suffix, whole lines of it where they fit, and whether more follows."""
     text = snapshot.text[offset : offset + MAX_SUFFIX]
-    if offset + MAX_SUFFIX < len(snapshot.text):
+    is_cut = offset + MAX_SUFFIX < len(snapshot.text)
+    if is_cut:
         last = max(text.rfind("\n"), text.rfind("\r", 0, -1))
         text = text[: last + 1] if last >= 0 else text
-    return _plain(text)
+    return _plain(text), is_cut
 
 
 def _plain(text: str) -> str:

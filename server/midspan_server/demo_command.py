@@ -12,19 +12,17 @@ from pathlib import Path
 
 import click
 import msgspec
-from lsprotocol import types
 from rich.console import Console
 from rich.text import Text
 
-from midspan_engine.protocol import Fill, Filled
+from midspan_engine.errors import EngineError
 from midspan_server.answer import steps_of
 from midspan_server.configured import launch_of, user_settings
-from midspan_server.context import context_at, fill_of
-from midspan_server.engine_client import EngineClient
 from midspan_server.excerpt import excerpt
 from midspan_server.session import Answer, Session
-from midspan_server.settings import Loaded
-from midspan_server.text import snapshot
+from midspan_server.settings import user_file
+from midspan_server.status_command import ask_status
+from midspan_server.text import Position, Snapshot, snapshot
 
 SAMPLE = Path(__file__).parent / "demo" / "inventory.py"
 
@@ -44,71 +42,52 @@ SCENES = (
 )
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """The sample with the gap of one scene."""
-
-    text: str
-    offset: int
-
-    @property
-    def position(self) -> types.Position:
-        """The gap as LSP has it; the sample is ASCII, so characters are code units of every encoding."""
-        head = self.text[: self.offset]
-        return types.Position(head.count("\n"), self.offset - head.rfind("\n") - 1)
-
-
 @click.command("demo")
 def command() -> None:
-    """Fill gaps of a sample file through the language server and print latency and steps."""
-    asyncio.run(_demo(Console(highlight=False)))
+    """Fill gaps of a sample file through the language server and print latency and steps.
+
+    The exit status is 1 when none of them was filled.
+    """
+    with tempfile.TemporaryDirectory(prefix="midspan-demo-") as folder:
+        asyncio.run(_demo(Console(highlight=False), Path(folder).resolve() / SAMPLE.name))
 
 
-def opened(sample: str, scene: Scene) -> Opened:
+def opened(sample: str, scene: Scene) -> tuple[Snapshot, Position]:
     """Returns the sample without the hidden part of a scene, and where it was."""
     assert sample.count(scene.before + scene.hidden) == 1, f"the gap of {scene.title!r} is found once in the sample"
     offset = sample.index(scene.before + scene.hidden) + len(scene.before)
-    return Opened(sample[:offset] + sample[offset + len(scene.hidden) :], offset)
+    gap = snapshot(sample[:offset] + sample[offset + len(scene.hidden) :])
+    return gap, gap.position_at(offset)
 
 
-def shown(text: str, answer: Answer) -> Text:
+def shown(gap: Snapshot, answer: Answer) -> Text:
     """Returns the lines around an answer, as an editor would show them."""
-    lines = text.splitlines(keepends=True)
-    start, end = (sum(map(len, lines[: at.line])) + at.character for at in (answer.start, answer.end))
-    return excerpt(text[:start] + text[end:], start, answer.text or "", n_around=1)
+    start, end = gap.offset_at(answer.start), gap.offset_at(answer.end)
+    return excerpt(gap.text[:start] + gap.text[end:], start, answer.text or "", n_around=1)
 
 
-async def _demo(console: Console) -> None:
-    loaded = user_settings()
-    launch = launch_of(None, loaded)
-    path = Path(tempfile.mkdtemp(prefix="midspan-demo-")).resolve() / SAMPLE.name
+async def _demo(console: Console, path: Path) -> None:
+    """Plays all scenes with the sample at `path`. Raises EngineError when none was filled."""
+    was_running = await ask_status(launch_of(None, user_settings())) is not None
     sample = SAMPLE.read_text(encoding="utf-8")
-    first = opened(sample, SCENES[0])
+    first, at = opened(sample, SCENES[0])
     path.write_text(first.text, encoding="utf-8")
-    engine = EngineClient(launch)
-    try:
-        was_running = await engine.status() is not None
-        console.print("Starting `midspan lsp`, as an editor does, and opening a Python file in it ...\n")
-        began = time.perf_counter()
-        async with Session.start(path.parent, path) as session:
-            session.open(first.text, "python")
-            # Its deadline has passed before the model is loaded, so it is asked again below.
-            await session.complete(first.position)
+    console.print("Starting `midspan lsp`, as an editor does, and opening a Python file in it ...\n")
+    began = time.perf_counter()
+    async with Session.start(path.parent, path) as session:
+        session.open(first.text, "python")
+        # Asked for the figure alone: the scenes are answered as while somebody types, by an engine that is warm.
+        if (await session.complete(at)).stats is not None:
             _print_start(console, time.perf_counter() - began, was_running)
-            for scene in SCENES:
-                gap = opened(sample, scene)
-                session.change(gap.text)
-                answer = await session.complete(gap.position)
-                filled = await engine.fill(_same_fill(gap, path, loaded))
-                _print_scene(console, scene, gap, answer, filled)
-    finally:
-        await engine.close()
-    _print_end(console, path, first.position)
-
-
-def _same_fill(gap: Opened, path: Path, loaded: Loaded) -> Fill:
-    """Returns the request that the language server has just sent; LSP has no place for the steps of its answer."""
-    context = context_at(snapshot(gap.text), gap.offset, "automatic")
-    return fill_of(context, path.as_uri(), "python", loaded.settings)
+        answers = []
+        for scene in SCENES:
+            gap, cursor = opened(sample, scene)
+            session.change(gap.text)
+            answers.append(await session.complete(cursor))
+            _print_scene(console, scene, gap, cursor, answers[-1])
+    if all(answer.text is None for answer in answers):
+        raise EngineError(f"no gap was filled: {answers[-1].reason}; settings are in {user_file()}")
+    _print_end(console)
 
 
 def _print_start(console: Console, seconds: float, was_running: bool) -> None:
@@ -116,21 +95,21 @@ def _print_start(console: Console, seconds: float, was_running: bool) -> None:
     console.print(f"The first answer came after {seconds:.1f} s, {engine}.\n")
 
 
-def _print_scene(console: Console, scene: Scene, gap: Opened, answer: Answer, filled: Filled) -> None:
-    console.print(Text(f"{scene.title}, line {gap.position.line + 1}", style="bold"))
-    console.print(shown(gap.text, answer))
+def _print_scene(console: Console, scene: Scene, gap: Snapshot, cursor: Position, answer: Answer) -> None:
+    console.print(Text(f"{scene.title}, line {cursor.line + 1}", style="bold"))
+    console.print(shown(gap, answer))
     if answer.text is None:
-        console.print(Text(f"      no suggestion: {answer.reason or filled.silence}", style="yellow"))
-    steps = f"{steps_of(filled.stats)} on a canvas of {filled.stats.n_canvas} slots"
-    console.print(Text(f"      {answer.ms:.0f} ms through the language server, {steps}", style="dim"))
+        console.print(Text(f"      no suggestion: {answer.reason}", style="yellow"))
+    # The engine need not have been asked for a silence; its last answer is then that to another request.
+    steps = f", {steps_of(answer.stats.steps)}" if answer.stats and answer.text is not None else ""
+    console.print(Text(f"      {answer.ms:.0f} ms through the language server{steps}", style="dim"))
     console.print(Text(f"      taken out of the file: {scene.hidden}\n", style="dim"))
 
 
-def _print_end(console: Console, path: Path, at: types.Position) -> None:
+def _print_end(console: Console) -> None:
     program = "midspan" if shutil.which("midspan") else shlex.quote(str(Path(sys.executable).with_name("midspan")))
-    call = f"{program} fill {shlex.quote(str(path))} --at {at.line + 1}:{at.character + 1} --watch"
     for what, how in (
-        ("Watch the first gap settle:", call),
+        ("Watch a gap of a file of yours settle:", f"{program} fill FILE --at LINE:COLUMN --watch"),
         ("Neovim 0.12, with editors/nvim on the runtimepath:", ':lua vim.lsp.enable("midspan")'),
         ("Any other editor starts this for Python files:", f"{program} lsp"),
     ):

@@ -7,10 +7,11 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable
+from typing import Self
 
 import msgspec
 
-from midspan_engine.errors import EngineError, EngineUnavailable, InputError
+from midspan_engine.errors import EngineError, EngineUnavailable, InputError, MidspanError
 from midspan_engine.framing import pack, read_reply
 from midspan_engine.protocol import (
     Cancel,
@@ -35,11 +36,19 @@ MAX_UNSENT_BYTES = 64 * 2**20
 ANSWER_TIMEOUT_S = 10.0
 """Patience for a status or a shutdown. The host's loop stalls for a second or two while torch is imported."""
 
+GRACE_S = 5.0
+"""How long after its deadline a fill may stay without an answer before the engine is asked for a sign of life, and how
+often it is asked from then on. A choice: longer than the turn of another window's fill, shorter than users wait.
+"""
+
+LIFE_TIMEOUT_S = 3.0
+"""Patience for that sign. A host that has loaded answers a status in milliseconds, its loop is never busy for long."""
+
 MAX_BACKOFF_S = 60.0
 
 
 class EngineClient:
-    """Talks to the resident engine of one launch, starting it when a fill needs it."""
+    """Talks to the resident engine of one launch, starting it when a fill needs it; `async with` closes it."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -49,19 +58,29 @@ class EngineClient:
         self._backoff = _Backoff()
         self._is_closed = False
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
     async def fill(self, request: Fill, on_draft: Callable[[Draft], None] | None = None) -> Filled:
         """Returns the engine's answer; replies carry an id of this client's own, not the one of `request`.
 
-        Cancelling the awaiting task withdraws the fill. A fill whose engine dies is asked once more of a new engine.
+        Cancelling the awaiting task withdraws the fill. A fill whose engine dies is asked once more of a new engine;
+        an engine that gives no sign of life is left.
         Raises InputError or EngineError as the engine says, and EngineUnavailable when there is no engine.
         """
         for _ in range(2):
             connection = await self._connected()
             numbered = msgspec.structs.replace(request, id=next(self._ids))
+            vigil = asyncio.create_task(self._watch(connection, (request.deadline_ms or 0.0) / 1000))
             try:
                 reply = await connection.ask(numbered, on_draft)
             except _ConnectionLost:
                 continue
+            finally:
+                vigil.cancel()
             self._backoff = _Backoff()
             if isinstance(reply, Filled):
                 return reply
@@ -88,18 +107,21 @@ class EngineClient:
                 self._connection.send(Forget(document=document))
 
     async def shutdown_host(self) -> bool:
-        """Ends the running engine; False when none runs. Raises EngineUnavailable when it does not go."""
-        connection = await self._connected_if_running()
-        if connection is None:
-            return False
+        """Ends the running engine, by force if it does not react; False when none runs.
+
+        Raises EngineUnavailable when it does not go.
+        """
         try:
+            connection = await self._connected_if_running()
+            if connection is None:
+                return False
             connection.send(Shutdown())
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await connection.lost.wait()
         except _ConnectionLost:
             pass  # it was on its way out already
-        except TimeoutError as error:
-            raise EngineUnavailable(f"the engine does not end; its log is {self._launch.log}") from error
+        except (TimeoutError, EngineUnavailable):
+            await self._launch.kill()
         return True
 
     async def close(self) -> None:
@@ -166,17 +188,31 @@ class EngineClient:
             self._connection = connection
         return self._connection
 
-    async def _status_of(self, connection: _Connection) -> EngineStatus:
+    async def _status_of(self, connection: _Connection, timeout_s: float | None = None) -> EngineStatus:
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S if timeout_s is None else timeout_s):
                 reply = await connection.ask(StatusRequest(id=next(self._ids)))
         except TimeoutError as error:
             raise EngineUnavailable(
-                f"the engine does not answer; end its process (`midspan_engine host`), its log is {self._launch.log}"
+                f"the engine does not answer; end it with `midspan engine stop`, its log is {self._launch.log}"
             ) from error
         if isinstance(reply, EngineStatus):
+            connection.is_loading = reply.state == "loading"
             return reply
         raise _error_of(reply)
+
+    async def _watch(self, connection: _Connection, deadline_s: float) -> None:
+        """Gives a connection up when the engine, late with an answer, does not tell its status either."""
+        await asyncio.sleep(deadline_s + GRACE_S)
+        try:
+            while True:
+                # The import of torch stalls a loading host.
+                await self._status_of(connection, ANSWER_TIMEOUT_S if connection.is_loading else LIFE_TIMEOUT_S)
+                await asyncio.sleep(GRACE_S)
+        except _ConnectionLost:
+            pass  # whoever waits for the fill is told by the connection
+        except MidspanError as error:
+            connection.give_up(error)
 
 
 class _ConnectionLost(Exception):
@@ -188,6 +224,9 @@ class _Connection:
 
     def __init__(self, streams: Streams) -> None:
         self.lost = asyncio.Event()
+        self.is_loading = False
+        """Whether the last status said that the model is not there yet."""
+        self._reason: MidspanError | None = None
         self._reader, self._writer = streams
         self._waiting: dict[int, _Waiting] = {}
         self._reading = asyncio.create_task(self._read())
@@ -202,7 +241,8 @@ class _Connection:
     ) -> Filled | Failed | EngineStatus:
         """Sends a request and returns its answer; a fill given up before that is withdrawn.
 
-        Raises _ConnectionLost when the stream ends first, and whatever `on_draft` raises.
+        Raises _ConnectionLost when the stream ends first, the reason where the connection is given up, and whatever
+        `on_draft` raises.
         """
         waiting = self._waiting[request.id] = _Waiting(on_draft)
         try:
@@ -224,6 +264,12 @@ class _Connection:
             self._writer.transport.abort()
             raise _ConnectionLost
         self._writer.write(frame)
+
+    def give_up(self, reason: MidspanError) -> None:
+        """Leaves an engine that is of no use any more; those who wait for an answer get the reason."""
+        logger.warning("left the engine: %s", reason)
+        self._reason = reason
+        self.abandon()
 
     def abandon(self) -> None:
         """Leaves without a word; `_end` does the rest."""
@@ -248,7 +294,7 @@ class _Connection:
         self.lost.set()
         self._writer.transport.abort()
         for waiting in self._waiting.values():
-            waiting.fail(_ConnectionLost())
+            waiting.fail(self._reason or _ConnectionLost())
 
     def _deliver(self, reply: Reply) -> None:
         waiting = self._waiting.get(reply.id)

@@ -54,15 +54,12 @@ def stop(checkpoint: Path | None, as_json: bool) -> None:
 async def _start(launch: Launch) -> EngineStatus:
     """Returns the state of an engine whose model is loaded. Raises CheckpointError or EngineError if it cannot be."""
     (await launch.start())[1].close()
-    client = EngineClient(launch)
     try:
-        async with asyncio.timeout(_LOAD_TIMEOUT_S):
+        async with EngineClient(launch) as client, asyncio.timeout(_LOAD_TIMEOUT_S):
             while (status := await client.status()) is not None and status.state == "loading":
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         raise EngineError(f"the model did not load within {_LOAD_TIMEOUT_S:.0f} s; the log is {launch.log}") from error
-    finally:
-        await client.close()
     if status is None:
         raise EngineUnavailable(f"the engine died while it loaded the model; its log is {launch.log}")
     if status.state == "failed":
@@ -72,8 +69,5 @@ async def _start(launch: Launch) -> EngineStatus:
 
 
 async def _stop(launch: Launch) -> bool:
-    client = EngineClient(launch)
-    try:
+    async with EngineClient(launch) as client:
         return await client.shutdown_host()
-    finally:
-        await client.close()

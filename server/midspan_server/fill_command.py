@@ -12,16 +12,14 @@ import click
 import msgspec
 from rich.console import Console
 
-from midspan_engine.errors import InputError
 from midspan_engine.protocol import Draft, Fill, Filled
 from midspan_server.answer import json_answer, piped_answer, print_answer
-from midspan_server.completion import MAX_LINE
 from midspan_server.configured import launch_of, refuse_secrets, user_settings, with_checkpoint, with_json
-from midspan_server.context import MULTI_LINE_FACTOR, context_at, fill_of
+from midspan_server.context import context_at, fill_of
 from midspan_server.engine_client import EngineClient
 from midspan_server.language import language_of
 from midspan_server.launch import Launch
-from midspan_server.settings import Settings
+from midspan_server.settings import MAX_TOKENS, Settings
 from midspan_server.source import Source, parse_position, read_source, read_stream
 from midspan_server.text import snapshot
 from midspan_server.watch import watching
@@ -46,7 +44,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 @with_json
 @click.option("--watch", is_flag=True, help="Show the canvas at every denoising step, on stderr.")
 @click.option("-n", "n_candidates", type=click.IntRange(1, 8), default=1, metavar="N", help="How many alternatives.")
-@click.option("--max-tokens", type=click.IntRange(1, 192), metavar="N", help="Tokens of the longest gap.")
+@click.option("--max-tokens", type=click.IntRange(1, MAX_TOKENS), metavar="N", help="Tokens of the longest gap.")
 @click.option("--multi-line", is_flag=True, help="Let the gap hold line breaks.")
 @click.option(
     "--min-confidence", type=click.FloatRange(0, 1), default=0.0, metavar="X", help="Drop what is below, 0-1."
@@ -82,21 +80,15 @@ def command(file: Path, at: str, as_json: bool, checkpoint: Path | None, from_st
 def request_of(source: Source, offset: int, wish: Wish, settings: Settings) -> Fill:
     """Returns the request that an editor would send at this place, changed by what the options say.
 
-    Raises InputError for a line that is too long, as the language server is silent in it.
+    Raises InputError for a line that is too long.
     """
-    line = source.text[source.text.rfind("\n", 0, offset) + 1 : offset] + source.text[offset:].partition("\n")[0]
-    if len(line) > MAX_LINE:
-        raise InputError(
-            f"the line has {len(line):,} characters; nothing is completed in lines above {MAX_LINE:,}, choose another"
-        )
     context = context_at(snapshot(source.text), offset, "invoked")
     document = source.path.absolute().as_uri()
-    request = fill_of(context, document, language_of(source.path, source.text), settings)
-    max_tokens = settings.max_tokens * (MULTI_LINE_FACTOR if wish.multi_line else 1)
+    language = language_of(source.path, source.text)
+    request = fill_of(context, document, language, settings, multi_line=wish.multi_line)
     return msgspec.structs.replace(
         request,
-        single_line=not wish.multi_line,
-        max_tokens=wish.max_tokens or min(max_tokens, 192),
+        max_tokens=wish.max_tokens or request.max_tokens,
         n_candidates=wish.n_candidates,
         min_confidence=wish.min_confidence,
         deadline_ms=wish.deadline_ms,
@@ -118,8 +110,5 @@ def _ask(launch: Launch, request: Fill) -> Filled:
 
 async def ask_engine(launch: Launch, request: Fill, on_draft: Callable[[Draft], None] | None = None) -> Filled:
     """Returns the answer of the engine of a launch, which is started if none runs."""
-    client = EngineClient(launch)
-    try:
+    async with EngineClient(launch) as client:
         return await client.fill(request, on_draft)
-    finally:
-        await client.close()

@@ -20,7 +20,9 @@ import hashlib
 import importlib.resources
 import os
 import signal
+import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -39,8 +41,13 @@ from midspan_engine.protocol import PROTOCOL_VERSION
 MAX_SOCKET_PATH_BYTES = 103
 """sizeof(sun_path) - 1 on macOS; Linux allows 107 (man 7 unix)."""
 
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: process, user, group (man 7 unix)."""
+
 MAX_LOG_BYTES = 2**20
 """A longer log is begun anew when the next engine starts."""
+
+_POLL_S = 0.05
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -71,15 +78,27 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def connect(self) -> Streams | None:
-        """Connects to the engine; None when none listens. Raises EngineUnavailable when it must not be used."""
+        """Connects to the engine; None when none listens. Raises EngineUnavailable when it must not be used.
+
+        While the host's queue of new clients is full, which asyncio takes for connected, this waits for a place in it.
+        """
+        deadline = time.monotonic() + self.start_timeout_s
         try:
             if not _is_private(self.socket.parent):
                 raise EngineUnavailable(f"{self.socket.parent} is open to others; run `chmod 700` on it or remove it")
-            return await asyncio.open_unix_connection(self.socket)
+            while time.monotonic() < deadline:
+                streams = await asyncio.open_unix_connection(self.socket)
+                if streams[1].get_extra_info("peername") is not None:
+                    return streams
+                streams[1].transport.abort()
+                await asyncio.sleep(_POLL_S)
         except (ConnectionError, FileNotFoundError):
             return None
         except OSError as error:
             raise EngineUnavailable(f"the engine's socket {self.socket} cannot be opened: {error.strerror}") from error
+        raise EngineUnavailable(
+            f"the engine takes no more clients; end its process (`midspan_engine host`), its log is {self.log}"
+        )
 
     async def start(self) -> Streams:
         """Connects to the engine, starting it first when none listens.
@@ -99,8 +118,27 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
                 host = _HostProcess(self)
             elif host.exit_status is not None:
                 raise EngineUnavailable(f"the engine cannot start: {host.last_words()}; its log is {self.log}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_POLL_S)
         return streams
+
+    async def kill(self) -> None:
+        """Kills the engine that listens and waits for its end. Raises EngineUnavailable when that is not possible."""
+        streams = await self.connect()
+        if streams is None:
+            return
+        reader, writer = streams
+        pid = _peer_pid(writer.get_extra_info("socket"))
+        if not pid:
+            raise EngineUnavailable(
+                f"the engine does not end; end its process (`midspan_engine host`), its log is {self.log}"
+            )
+        try:
+            os.kill(pid, signal.SIGKILL)
+            await reader.read()
+        except (ProcessLookupError, ConnectionError):
+            pass  # it has ended
+        finally:
+            writer.transport.abort()
 
 
 class _HostProcess:
@@ -186,6 +224,15 @@ def _platform_runtime_folder() -> Path:
         # It warns about a missing XDG_RUNTIME_DIR, as in containers; we check its fallback ourselves.
         warnings.simplefilter("ignore")
         return Path(platformdirs.user_runtime_dir("midspan"))
+
+
+def _peer_pid(peer: socket.socket) -> int:
+    """Returns the process that listens at the other end of a unix socket; 0 where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
 
 
 def _is_short_enough(socket: Path) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -22,23 +21,20 @@ from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import JsonRpcException
 
 from midspan_engine.errors import InputError, MidspanError
-from midspan_server.completion import Completer, SelectedItem
-from midspan_server.context import Trigger
+from midspan_server.completion import Completer
+from midspan_server.context import Selected, Trigger
 from midspan_server.engine_client import EngineClient
 from midspan_server.items import completion_list, inline_list
 from midspan_server.launch import Launch
-from midspan_server.privacy import path_of
+from midspan_server.privacy import names_of, path_of
 from midspan_server.rpc import Server
 from midspan_server.settings import SECTION, Source, client_source, load, read_user_file, user_file
-from midspan_server.silence import Silence, Status
+from midspan_server.silence import STATUS, Silence, Status
 from midspan_server.stdio import open_stdio
 from midspan_server.suggestion import Suggestions
 from midspan_server.text import Edit, Encoding, Position, TextDocument, snapshot
 
 logger = logging.getLogger(__name__)
-
-STATUS = "midspan/status"
-"""A notification to the client (`Status`) whenever the state changed, and a request of the client for all of it."""
 
 CONFIGURATION_TIMEOUT_S = 10.0
 """Patience for a client that is busy starting; until then nothing is completed."""
@@ -163,21 +159,21 @@ class Front:
 
     async def _inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
         info = params.context.selected_completion_info
-        item = None
+        selected = None
         if info is not None:
-            item = SelectedItem(_position(info.range.start), _position(info.range.end), info.text)
+            selected = Selected(_position(info.range.start), _position(info.range.end), info.text)
         trigger = _KINDS[params.context.trigger_kind]
-        return inline_list(await self._complete(params.text_document.uri, params.position, trigger, item))
+        return inline_list(await self._complete(params.text_document.uri, params.position, trigger, selected))
 
     async def _completion(self, params: types.CompletionParams) -> types.CompletionList:
         # Clients say "invoked" for every typed letter here, so it tells nothing.
         return completion_list(await self._complete(params.text_document.uri, params.position, "automatic", None))
 
     async def _complete(
-        self, uri: str, position: types.Position, trigger: Trigger, item: SelectedItem | None
+        self, uri: str, position: types.Position, trigger: Trigger, selected: Selected | None
     ) -> Suggestions | Silence:
         try:
-            return await self.completer.complete(uri, _position(position), trigger, item)
+            return await self.completer.complete(uri, _position(position), trigger, selected)
         except Exception as error:
             # The one catch-all of this server: a request is answered whatever happens.
             logger.exception("request %s failed", self.server.protocol.msg_id)
@@ -186,20 +182,13 @@ class Front:
             return silence
 
     async def _status(self, params: object) -> dict[str, Any]:
-        log = self.completer.log
         engine, error = None, None
         try:
             engine = await self.completer.engine_status()
         except MidspanError as unreachable:
             error = str(unreachable)
-        return {
-            **msgspec.to_builtins(log.status),
-            "silences": [silence.reason for silence in log.last],
-            "counts": dict(log.counts),
-            "dropped": dict(log.dropped),
-            "engine": msgspec.to_builtins(engine),
-            "engine_error": error,
-        }
+        report: dict[str, Any] = msgspec.to_builtins(self.completer.log.report(engine, error))
+        return report
 
     def _tell(self, message: str) -> None:
         """Shows a warning to the user, once."""
@@ -233,6 +222,9 @@ async def _serve(front: Front) -> int:
             protocol.receive(body)
             # Lets the handler see the documents as they are now, before the next change is read.
             await asyncio.sleep(0)
+    except InputError as error:
+        protocol.give_up(str(error))
+        return 1
     finally:
         await front.completer.close()
         await connection.flush()
@@ -244,12 +236,9 @@ def _connect(checkpoint: str | None) -> EngineClient:
 
 
 def _paths(uri: str) -> tuple[str, ...]:
-    """Returns the names of a file: a harmless one may link to a file that holds secrets."""
+    """Returns the names of the file behind a URI; a document of another scheme lies in no folder of this machine."""
     path = path_of(uri)
-    if uri.startswith("file:"):
-        with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL in the path
-            return (path, os.path.realpath(path))
-    return (path,)
+    return names_of(path) if uri.startswith("file:") else (path,)
 
 
 def _encoding(kind: types.PositionEncodingKind | str) -> Encoding:

@@ -7,6 +7,8 @@ matter, because `.ENV` holds the same secrets.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -58,6 +60,13 @@ def path_of(uri: str) -> str:
         return unquote(urlsplit(uri).path)
     except ValueError:
         return unquote(uri)
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Returns the names of a file, absolute: a harmless one may link to a file that holds secrets."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL in the path
+        return (os.path.abspath(path), os.path.realpath(path))
+    return (path,)
 
 
 def first_match(path: str, globs: Sequence[str]) -> str | None:

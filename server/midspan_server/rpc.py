@@ -51,13 +51,27 @@ class Protocol(LanguageServerProtocol):
         except (ValueError, RecursionError):
             self._send_error(None, types.ErrorCodes.ParseError, "the message is not JSON")
             return
-        if not isinstance(data, dict) or data.get("jsonrpc") != self.VERSION:
-            self._send_error(None, types.ErrorCodes.InvalidRequest, "the message is not JSON-RPC 2.0")
+        if (fault := _fault(data)) is not None:
+            logger.warning("refused a message: %s", fault)
+            self._send_error(None, types.ErrorCodes.InvalidRequest, fault)
             return
         method: str | None = data.get("method")
         request_id: Any = data.get("id")
         if not self._is_welcome(method, request_id):
             return
+        try:
+            self._dispatch(data, method, request_id)
+        except Exception as error:  # one message must not take the server from all documents
+            kind = type(error).__name__
+            logger.error("a message failed with %s", kind)
+            self._refuse(request_id, types.ErrorCodes.InternalError, f"internal error: {kind}; please report it")
+
+    def give_up(self, reason: str) -> None:
+        """Tells the client why nothing more is read."""
+        logger.error("left the client: %s", reason)
+        self._send_error(None, types.ErrorCodes.ParseError, reason)
+
+    def _dispatch(self, data: dict[str, Any], method: str | None, request_id: int | str | None) -> None:
         try:
             message = self.structure_message(data)
         except JsonRpcException:
@@ -68,6 +82,8 @@ class Protocol(LanguageServerProtocol):
             else:
                 self._refuse(request_id, types.ErrorCodes.InvalidParams, reason)
             return
+        if method == types.INITIALIZE:
+            self.is_initialized = True
         self.handle_message(message)
 
     def _is_welcome(self, method: str | None, request_id: int | str | None) -> bool:
@@ -82,7 +98,6 @@ class Protocol(LanguageServerProtocol):
             order = "comes only once" if self.is_initialized else "must wait for initialize"
             self._refuse(request_id, code, f"{method} {order}")
             return False
-        self.is_initialized = True
         return True
 
     def _refuse(self, request_id: int | str | None, code: types.ErrorCodes, reason: str) -> None:
@@ -93,6 +108,27 @@ class Protocol(LanguageServerProtocol):
 
     def _send_error(self, request_id: int | str | None, code: types.ErrorCodes, reason: str) -> None:
         self._send_data(types.ResponseErrorMessage(id=request_id, error=types.ResponseError(code, reason)))
+
+
+def _fault(data: object) -> str | None:
+    """Returns what is wrong with the envelope of a message; pygls fails inside at ids that cannot be looked up."""
+    if not isinstance(data, dict) or data.get("jsonrpc") != Protocol.VERSION:
+        return "the message is not JSON-RPC 2.0"
+    if not isinstance(data.get("method", ""), str):
+        return "the method is no string"
+    # An error with the id null answers a message of ours that the client could not read.
+    is_lost_error = "error" in data and data.get("id") is None
+    if "id" in data and not is_lost_error and not _is_id(data["id"]):
+        return "the id is neither a whole number nor a string"
+    if data.get("method") == types.CANCEL_REQUEST:
+        params = data.get("params")
+        if not isinstance(params, dict) or not _is_id(params.get("id")):
+            return "the id to cancel is neither a whole number nor a string"
+    return None
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 class Server(LanguageServer):

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from lsprotocol import types
@@ -19,12 +19,11 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.client import LanguageClient
 
 from midspan_engine.errors import EngineError
+from midspan_server.silence import STATUS, Cost
+from midspan_server.text import Position
 
 ANSWER_TIMEOUT_S = 120.0
 """The first answer waits for the engine to start and to load its model, on a slow disk too."""
-
-STATUS = "midspan/status"
-"""The notification that says why there is silence (`midspan_server.lsp`)."""
 
 T = TypeVar("T")
 
@@ -34,13 +33,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str | None
     """The best suggestion, None for silence."""
-    start: types.Position
+    start: Position
     """Where the text goes: it replaces what lies between `start` and `end`."""
-    end: types.Position
-    reason: str | None
-    """Why there is silence, as far as the server said."""
+    end: Position
     ms: float
     """From sending the request to reading the answer."""
+    reason: str | None
+    """Why there is silence."""
+    stats: Cost | None
+    """What the engine's last answer cost, None if there was none yet."""
 
 
 class _Client(LanguageClient):
@@ -76,13 +77,6 @@ class Session:
         self._client = client
         self._uri = path.as_uri()
         self._version = 0
-        self._reason: str | None = None
-
-        def note(params: Any) -> None:
-            self._reason = params.reason
-
-        # It comes before the answer that it belongs to, and only when it differs from the one before.
-        client.feature(STATUS)(note)
 
     @classmethod
     @asynccontextmanager
@@ -115,23 +109,29 @@ class Session:
         changes: Sequence[types.TextDocumentContentChangeEvent] = [types.TextDocumentContentChangeWholeDocument(text)]
         self._client.text_document_did_change(types.DidChangeTextDocumentParams(document, changes))
 
-    async def complete(self, at: types.Position) -> Answer:
-        """Asks for an inline completion. Raises EngineError when the server fails or does not answer in time."""
+    async def complete(self, at: Position) -> Answer:
+        """Asks for an inline completion, then for its cost and, where there is none, the reason.
+
+        Raises EngineError when the server fails or does not answer in time.
+        """
         params = types.InlineCompletionParams(
             context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic),
             text_document=types.TextDocumentIdentifier(self._uri),
-            position=at,
+            position=types.Position(*at),
         )
         asked = time.perf_counter()
         reply = await self._client.answered(self._client.text_document_inline_completion_async(params))
         ms = (time.perf_counter() - asked) * 1000
+        status = await self._client.answered(self._client.protocol.send_request_async(STATUS))
+        stats = status.stats and Cost(status.stats.ms, status.stats.steps, status.stats.decoder_ms)
         items = reply.items if isinstance(reply, types.InlineCompletionList) else reply or []
         if not items:
-            return Answer(text=None, start=at, end=at, reason=self._reason, ms=ms)
-        text = items[0].insert_text
-        span = items[0].range or types.Range(at, at)
-        text = text if isinstance(text, str) else text.value
-        return Answer(text=text, start=span.start, end=span.end, reason=None, ms=ms)
+            return Answer(text=None, start=at, end=at, ms=ms, reason=status.reason, stats=stats)
+        text, span = items[0].insert_text, items[0].range
+        assert isinstance(text, str), "our server sends plain text"
+        assert span is not None, "our server always sends a range"
+        start, end = (Position(edge.line, edge.character) for edge in (span.start, span.end))
+        return Answer(text=text, start=start, end=end, ms=ms, reason=None, stats=stats)
 
 
 def _greeting(folder: Path) -> types.InitializeParams:

@@ -21,6 +21,9 @@ from midspan_server.privacy import DEFAULT_GLOBS, check_glob
 SECTION = "midspan"
 """The section of a client's configuration that is ours."""
 
+MAX_TOKENS = 192
+"""Slots of the longest gap: a canvas of 256 slots keeps room for its pins."""
+
 FOREIGN_KEYS = frozenset({"trace"})
 """What clients keep under our section for themselves."""
 
@@ -34,10 +37,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     checkpoint: Annotated[str | None, msgspec.Meta(description="the path of a checkpoint folder, or null")] = None
     """None means the checkpoint that ships with Midspan."""
-    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=192, description="a whole number from 1 to 192")] = 32
-    """Slots of a gap on one line: two thirds of our lines of Python fit in them, and decoding time grows with it. At
-    most 192, so that a canvas of 256 slots keeps room for its pins.
-    """
+    max_tokens: Annotated[
+        int, msgspec.Meta(ge=1, le=MAX_TOKENS, description=f"a whole number from 1 to {MAX_TOKENS}")
+    ] = 32
+    """Slots of a gap on one line: two thirds of our lines of Python fit in them, and decoding time grows with it."""
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.3
     """Below it a suggestion is not shown; comes from the calibration of the shipped checkpoint."""
     deadline_ms: Annotated[float, msgspec.Meta(ge=10, le=60_000, description="milliseconds, from 10 to 60000")] = 600
@@ -48,10 +51,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
     ] = DEFAULT_GLOBS
     """Files in which nothing is completed."""
-    private_globs: Annotated[
-        tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
-    ] = DEFAULT_GLOBS
-    """Files of which nothing is used as context in other files."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -77,11 +76,11 @@ def load(sources: Sequence[Source]) -> Loaded:
     """Returns the settings that sources give together, the last winning key by key. Never raises."""
     values: dict[str, Any] = {}
     problems: list[str] = []
-    blocked: dict[str, str] = {}
+    blocked: str | None = None
     for source in sources:
         if source.unreadable is not None:
             problems.append(source.unreadable)
-            blocked |= dict.fromkeys(_GLOBS, source.unreadable)
+            blocked = source.unreadable
         for key, value in source.values.items():
             if (value is None and key != "checkpoint") or key in FOREIGN_KEYS:
                 continue  # a client sends null for what its user has not set
@@ -90,17 +89,18 @@ def load(sources: Sequence[Source]) -> Loaded:
                 continue
             try:
                 values[key] = _value(key, value)
-                blocked.pop(key, None)
+                if key == _GLOBS:
+                    blocked = None
             except InputError as error:
                 values.pop(key, None)
                 problem = f"{SECTION}.{key} is {_shown(value)} ({source.name}): {error}"
-                if key in _GLOBS:
+                if key == _GLOBS:
                     problem += "; nothing is completed until it is right"
-                    blocked[key] = problem
+                    blocked = problem
                 else:
                     problem += f"; {_shown(_DEFAULTS[key])} is used"
                 problems.append(problem)
-    return Loaded(Settings(**values), tuple(problems), next(iter(blocked.values()), None))
+    return Loaded(Settings(**values), tuple(problems), blocked)
 
 
 def user_file() -> Path:
@@ -135,7 +135,7 @@ def _value(key: str, value: object) -> Any:
         converted = msgspec.convert(value, _TYPES[key])
     except msgspec.ValidationError as error:
         raise InputError(f"{_accepted(key)} is accepted") from error
-    if key in _GLOBS:
+    if key == _GLOBS:
         for glob in converted:
             check_glob(glob)
     return converted
@@ -153,4 +153,4 @@ def _shown(value: object) -> str:
 
 _TYPES: dict[str, Any] = get_type_hints(Settings, include_extras=True)
 _DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Settings())
-_GLOBS = ("excluded_globs", "private_globs")
+_GLOBS = "excluded_globs"

@@ -7,6 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from midspan_engine.protocol import EngineStatus, Stats
+
+STATUS = "midspan/status"
+"""A notification to the client (`Status`) whenever the state changed, and a request of the client (`StatusReport`)."""
+
 State = Literal["ready", "silent", "off", "failed"]
 """Of the last answer: a suggestion, none, none because of settings or exclusions, none because the engine failed."""
 
@@ -31,15 +36,46 @@ class Status(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class Cost(msgspec.Struct, frozen=True):
+    """Says what an answer of the engine cost."""
+
+    ms: float
+    steps: int
+    decoder_ms: float
+
+    @classmethod
+    def of(cls, stats: Stats) -> Cost:
+        """Returns what a reader of JSON is told of the engine's figures."""
+        return cls(round(stats.ms, 1), stats.steps, round(stats.decoder_ms, 1))
+
+
+class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers a `midspan/status` request."""
+
+    state: State
+    reason: str | None
+    silences: list[str]
+    """The last reasons, oldest first."""
+    counts: dict[str, int]
+    """Answers by what became of them."""
+    dropped: dict[str, int]
+    """What the engine offered and the filters kept back, by reason."""
+    stats: Cost | None
+    """Of the engine's last answer."""
+    engine: EngineStatus | None
+    engine_error: str | None
+    """Why the engine cannot be asked."""
+
+
 class SilenceLog:
     """Keeps the last silences and counts answers; it holds no text of any document."""
 
     def __init__(self) -> None:
         self.status = Status("ready", None)
+        self.stats: Stats | None = None
         self.last: deque[Silence] = deque(maxlen=N_KEPT)
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
-        """What the engine offered and the filters kept back, by reason."""
 
     def note(self, silence: Silence | None) -> bool:
         """Notes an answer, None for one with suggestions; says whether the status changed.
@@ -57,3 +93,16 @@ class SilenceLog:
             self.last.append(silence)
             self.status = Status(silence.state, silence.reason)
         return self.status != before
+
+    def report(self, engine: EngineStatus | None, engine_error: str | None) -> StatusReport:
+        """Returns all of it, with what is known of the engine."""
+        return StatusReport(
+            state=self.status.state,
+            reason=self.status.reason,
+            silences=[silence.reason for silence in self.last],
+            counts=dict(self.counts),
+            dropped=dict(self.dropped),
+            stats=None if self.stats is None else Cost.of(self.stats),
+            engine=engine,
+            engine_error=engine_error,
+        )

@@ -23,7 +23,7 @@ _POSITION = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-class Position(msgspec.Struct, frozen=True):
+class LineColumn(msgspec.Struct, frozen=True):
     """A place between two characters: 1-based line, 1-based column in code points."""
 
     line: int
@@ -42,7 +42,7 @@ class Source(msgspec.Struct, frozen=True):
     newline: str
     """The line end of the file: LF, CRLF or CR; where they are mixed, the most frequent one."""
 
-    def offset(self, position: Position) -> int:
+    def offset(self, position: LineColumn) -> int:
         """Returns the index in `text` of a position. Raises InputError if it lies outside the file."""
         lines = self.text.split("\n")
         if not 1 <= position.line <= len(lines):
@@ -63,12 +63,12 @@ class Source(msgspec.Struct, frozen=True):
         return text.replace("\n", self.newline)
 
 
-def parse_position(text: str) -> Position:
+def parse_position(text: str) -> LineColumn:
     """Returns the position that LINE:COL names. Raises InputError for anything else."""
     match = _POSITION.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text!r} is no position; write LINE:COL, both counted from 1, such as 12:5")
-    return Position(int(match[1]), int(match[2]))
+    return LineColumn(int(match[1]), int(match[2]))
 
 
 def read_source(path: Path) -> Source:

@@ -35,11 +35,8 @@ def command(checkpoint: Path | None, as_json: bool) -> None:
 
 async def ask_status(launch: Launch) -> EngineStatus | None:
     """Returns the state of the engine of a launch, None when none runs."""
-    client = EngineClient(launch)
-    try:
+    async with EngineClient(launch) as client:
         return await client.status()
-    finally:
-        await client.close()
 
 
 def status_table(status: EngineStatus, launch: Launch) -> Table:

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 128 * 2**20
 """Longer messages are dropped unread: a file of that size is not completed anyway (`completion.MAX_CHARACTERS`)."""
+MAX_SKIPPED_BYTES = 2**31
+"""A longer message is never sent: V8, the engine below VS Code, ends strings at 2**29 UTF-16 units of up to 3 bytes."""
 READ_CHUNK = 2**20
 FLUSH_TIMEOUT_S = 1.0
 """How long a client may take to read our last words."""
@@ -33,7 +35,10 @@ class Connection:
         self._pipe = pipe
 
     async def read(self) -> bytes | None:
-        """Returns the body of the next message; None once the client is gone."""
+        """Returns the body of the next message; None once the client is gone.
+
+        Raises InputError for a header that cannot be true: where the next message starts is then unknown.
+        """
         n_body: int | None = None
         while True:
             try:
@@ -45,7 +50,7 @@ class Connection:
                 return None
             name, _, value = line.partition(b":")
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
-                n_body = int(value)
+                n_body = _length(value.strip())
             elif not line.strip() and n_body is not None:
                 body = await self._body(n_body)
                 if body is not None:
@@ -102,6 +107,17 @@ async def open_stdio() -> Connection:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, pipe = await loop.connect_write_pipe(lambda: _Outgoing(reader), sys.stdout.buffer)
     return Connection(reader, transport, pipe)
+
+
+def _length(digits: bytes) -> int:
+    """Returns the length that a header announces. Raises InputError for one beyond MAX_SKIPPED_BYTES."""
+    # int() refuses thousands of digits with an error of its own.
+    if len(digits) > len(str(MAX_SKIPPED_BYTES)) or int(digits) > MAX_SKIPPED_BYTES:
+        raise InputError(
+            f"a header announces a message of more than {MAX_SKIPPED_BYTES} bytes; start the server again and report "
+            "this to the makers of the editor"
+        )
+    return int(digits)
 
 
 def _is_pipe(fd: int) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from midspan_engine.causal import continue_greedily
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
-from midspan_engine.healing import GapRules
 from midspan_engine.prompt import build_prompt
 from midspan_engine.protocol import Fill
 
@@ -28,27 +30,27 @@ class Methods:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._rules = GapRules(engine.tokens, engine.infill.blank_token_id)
+        blind = msgspec.structs.replace(engine.infill, head_tokens=0)
+        self._blind_engine = Engine(engine.model, engine.tokens, blind, engine.generation)
         self.by_name = {"midspan": self.canvas, "without suffix": self.without_suffix, "causal": self.causal}
 
     def canvas(self, case: Case) -> Attempt:
         """Fills the gap as the language server asks for it."""
-        return self._fill(case, free_suffix=False)
+        return self._fill(self._engine, case)
 
     def without_suffix(self, case: Case) -> Attempt:
         """Fills the gap on a canvas that says nothing of what follows, cut at the line's end."""
-        return self._fill(case, free_suffix=True)
+        attempt = self._fill(self._blind_engine, case)
+        return replace(attempt, text=cut_at_suffix(attempt.text, case))
 
-    def _fill(self, case: Case, *, free_suffix: bool) -> Attempt:
-        request = Fill(id=0, document=case.name, parts=(case.prefix, case.suffix), max_tokens=self._engine.infill.gap_tokens)
-        filled = self._engine.fill(
-            request, received=time.perf_counter(), is_cancelled=lambda: False, free_suffix=free_suffix
-        )
+    def _fill(self, engine: Engine, case: Case) -> Attempt:
+        parts = (case.prefix, case.suffix)
+        request = Fill(id=0, document=case.name, parts=parts, max_tokens=engine.infill.gap_tokens)
+        filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
         if not filled.candidates:
             return Attempt("", 0.0, filled.stats.ms, filled.stats.steps)
         best = filled.candidates[0]
-        text = cut_at_suffix(best.text, case) if free_suffix else best.text
-        return Attempt(text, best.confidence, filled.stats.ms, filled.stats.steps)
+        return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps)
 
     def causal(self, case: Case) -> Attempt:
         """Continues the prefix token by token with the encoder, healed like the canvas, up to the line's end.
@@ -68,17 +70,14 @@ class Methods:
             engine.model,
             cache,
             ids[-1],
-            self._rules,
+            engine.rules,
             prompt.required[0],
             lambda token: b"\n" in spellings[token] or not spellings[token],
             engine.infill.gap_tokens,
         )
         text = b"".join(spellings[token] for token in found)[len(prompt.required[0]) :].decode(errors="replace")
-        confidence = 1.0
-        for value in confidences:
-            confidence *= value
         ms = (time.perf_counter() - started) * 1e3
-        return Attempt(cut_at_suffix(text, case), confidence, ms, len(found))
+        return Attempt(cut_at_suffix(text, case), math.prod(confidences), ms, len(found))
 
 
 def cut_at_suffix(text: str, case: Case) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import math
+import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from midspan_engine.evaluation.cases import Case
 from midspan_engine.evaluation.methods import Attempt
+from midspan_engine.evaluation.report import Figures
 
 _Z95 = 1.96
 """Normal quantile of a 95 % interval."""
@@ -63,26 +65,26 @@ def interval(successes: int, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def summarise(scored: Sequence[Scored], min_confidence: float) -> dict[str, object]:
+def summarise(scored: Sequence[Scored], min_confidence: float) -> Figures:
     """Returns the figures of one method: over all answers, and over those at or above `min_confidence`."""
     shown = [one for one in scored if one.confidence >= min_confidence]
-    n_exact = sum(one.is_exact for one in scored)
-    low, high = interval(n_exact, len(scored))
-    times = sorted(one.ms for one in scored)
-    return {
-        "n": len(scored),
-        "exact": n_exact / max(1, len(scored)),
-        "exact_interval": [low, high],
-        "similarity": sum(one.similarity for one in scored) / max(1, len(scored)),
-        "valid": sum(one.is_valid for one in scored) / max(1, len(scored)),
-        "shown": len(shown) / max(1, len(scored)),
-        "shown_exact": sum(one.is_exact for one in shown) / max(1, len(shown)),
-        "shown_valid": sum(one.is_valid for one in shown) / max(1, len(shown)),
-        "steps": sum(one.steps for one in scored) / max(1, len(scored)),
-        "p50_ms": times[len(times) // 2] if times else 0.0,
-        "by_kind": {
-            kind: sum(one.is_exact for one in scored if one.kind == kind)
-            / max(1, sum(one.kind == kind for one in scored))
-            for kind in sorted({one.kind for one in scored})
-        },
-    }
+    of_kind = {kind: [one for one in scored if one.kind == kind] for kind in sorted({one.kind for one in scored})}
+    return Figures(
+        n=len(scored),
+        exact=_mean(one.is_exact for one in scored),
+        exact_interval=interval(sum(one.is_exact for one in scored), len(scored)),
+        similarity=_mean(one.similarity for one in scored),
+        valid=_mean(one.is_valid for one in scored),
+        shown=len(shown) / max(1, len(scored)),
+        shown_exact=_mean(one.is_exact for one in shown),
+        shown_valid=_mean(one.is_valid for one in shown),
+        steps=_mean(one.steps for one in scored),
+        p50_ms=statistics.median(one.ms for one in scored) if scored else 0.0,
+        by_kind={kind: _mean(one.is_exact for one in members) for kind, members in of_kind.items()},
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Returns the mean; 0 of nothing."""
+    held = list(values)
+    return sum(held) / max(1, len(held))

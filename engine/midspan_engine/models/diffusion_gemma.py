@@ -3,7 +3,8 @@
 Notable choices
 - Encoder passes append to a `KVCache`; decoder passes only read it, and the canvas' own keys are temporary.
 - Encoder and decoder differ in mask, input (the decoder's is self-conditioned) and per-layer scalar; nothing else.
-- Parameters are named as in the checkpoint below `model.decoder.`; `checkpoint_name` maps the one exception.
+- Parameters are named as in the checkpoint below `model.decoder.`; `checkpoint_name` maps the one exception
+  and `is_skipped` names what a checkpoint holds besides.
 - Attention has scale 1.0 (queries and keys are normalised per head) and no bias; logits are soft-capped in fp32.
 
 Source: the DiffusionGemma checkpoint's config keys and the transformers implementation, whose logits the parity tests
@@ -37,6 +38,19 @@ def checkpoint_name(name: str) -> str:
     if stem == "encoder_layer_scalars":
         return f"model.encoder.language_model.layers.{index}.layer_scalar"
     return f"model.decoder.{name}"
+
+
+def is_skipped(name: str) -> bool:
+    """Tells whether a checkpoint's tensor is none of the text model's: its name is no parameter's and yet no surprise.
+
+    Images are no input of an editor; the output head is the embedding; rotary tables are computed.
+    """
+    return (
+        name == "lm_head.weight"
+        or name.startswith(("model.encoder.vision_tower.", "model.encoder.embed_vision."))
+        or name.endswith((".input_min", ".input_max", ".output_min", ".output_max"))
+        or ".rotary_emb." in name
+    )
 
 
 class Norm(nn.Module):

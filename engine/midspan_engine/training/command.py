@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 import msgspec
-import platformdirs
 
 from midspan_engine.errors import InputError
+from midspan_engine.training.corpus import cache_folder
 from midspan_engine.training.launch import can_compile, train
 from midspan_engine.training.model_card import write_model_card
 from midspan_engine.training.prepare import is_packed, prepare, read_reports
@@ -54,7 +54,7 @@ def command(
     loaded = _with_steps(load_recipe(recipe), steps)
     n_processes = _processes(loaded.data, processes)
     _renice(nice)
-    cache = Path(platformdirs.user_cache_dir("midspan"))
+    cache = cache_folder()
     tokenizer = None if start_from is None else _tokenizer(start_from)
     packed = _packed(data) if data else prepare(cache, n_processes=os.cpu_count() or 1, tokenizer=tokenizer)
     if prepare_only:

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
+import platformdirs
 from rich.progress import track
 
 from midspan_engine.training.sources import DuplicateFilter, read_wheel
@@ -55,6 +56,16 @@ class PackageReport(msgspec.Struct, frozen=True):
     n_files: int
     n_characters: int
     skipped: str = ""
+
+
+def cache_folder() -> Path:
+    """Returns where wheels, corpus, packed tokens and runs are kept unless another place is given."""
+    return Path(platformdirs.user_cache_dir("midspan"))
+
+
+def split_path(cache: Path, split: str) -> Path:
+    """Returns the file of a split, `train` or `held`, under `cache`."""
+    return cache / "corpus" / f"{split}.jsonl"
 
 
 def read_packages(path: Path = PACKAGE_LIST) -> list[Package]:
@@ -106,7 +117,7 @@ def prepare_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     for split, members in files.items():
         random.Random(SHUFFLE_SEED).shuffle(members)
-        _write_lines(folder / f"{split}.jsonl", members)
+        _write_lines(split_path(cache, split), members)
     reports.sort(key=lambda report: _key(report.package))
     (folder / "packages.json").write_bytes(msgspec.json.format(msgspec.json.encode(reports)) + b"\n")
     return reports

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import InfillConfig
@@ -27,8 +28,13 @@ GAP_SIZES = (12, 16, 24, 32, 40)
 MAX_DRAWS = 1000
 """Rows looked at for one with enough gaps; Python code needs one or two."""
 NO_SUFFIX_SHARE = 0.10
+"""Canvases without a head, so that code is continued too when nothing follows; chosen, not tuned."""
 LEFT_TO_RIGHT_SHARE = 0.65
+"""Canvases revealed from the left, the pattern of the sampler that ships; chosen, not tuned."""
 LENGTH_GIVEN_SHARE = 0.10
+"""Canvases whose blanks are known; chosen, not tuned. The rest is revealed at random."""
+FRONTIER_DECAY, FRONTIER_FLOOR = 0.85, 0.1
+"""Weight by distance from the frontier of a run, halved every four slots, with something left for all; not tuned."""
 _CHARACTERS_PER_SLOT = 8
 """More than any head of a canvas spells on average (3.65 characters a token)."""
 
@@ -50,16 +56,16 @@ class CutCanvas:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Arrays of R rows of L tokens with K canvases each; B = R * K, C canvas slots, G slots of the largest gap."""
+    """R rows of L tokens with K canvases each; B = R * K, C canvas slots, G slots of the largest gap."""
 
-    rows_RL: Ints
-    canvas_BC: Ints
-    known_BC: Bools
-    n_context_B: Ints
-    slots_BG: Ints
+    rows_RL: torch.Tensor
+    canvas_BC: torch.Tensor
+    known_BC: torch.Tensor
+    n_context_B: torch.Tensor
+    slots_BG: torch.Tensor
     """Which slots the gap takes, padded with slot 0."""
-    targets_BG: Ints
-    weights_BG: Floats
+    targets_BG: torch.Tensor
+    weights_BG: torch.Tensor
     """Loss weights; 0 for known and padding slots. A row of them sums to 1 or 0."""
 
 
@@ -90,9 +96,9 @@ class ExampleMaker:
         self._n_tokens, self._n_canvases, self._n_slots = n_tokens, n_canvases, n_slots
         self._rng = random.Random(seed)
 
-    def rows(self, n_rows: int) -> Ints:
+    def rows(self, n_rows: int) -> torch.Tensor:
         """Draws rows for the causal loss alone, [R, L]."""
-        return np.stack([self._draw_row()[: self._n_tokens] for _ in range(n_rows)])
+        return torch.from_numpy(np.stack([self._draw_row()[: self._n_tokens] for _ in range(n_rows)]))
 
     def batch(self, n_rows: int) -> Batch:
         """Draws rows with canvases."""
@@ -178,7 +184,8 @@ class ExampleMaker:
             canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._mask)
             known[index, gap.start : gap.stop] = revealed
         contexts = np.array([made.n_context for made in cuts], dtype=np.int64)
-        return Batch(rows, canvas, known, contexts, slots, targets, weights)
+        arrays = (rows, canvas, known, contexts, slots, targets, weights)
+        return Batch(*(torch.from_numpy(array) for array in arrays))
 
     def _reveal(self, n_middle: int, n_gap: int) -> tuple[Bools, Floats]:
         """Draws which of the gap's slots are known, and weighs the others.
@@ -192,7 +199,7 @@ class ExampleMaker:
         if pattern < LEFT_TO_RIGHT_SHARE:
             frontier = self._rng.randint(0, min(n_middle, n_gap - 1))
             known[:frontier] = True
-            weight = (0.1 + 0.85 ** np.abs(np.arange(n_gap) - frontier)).astype(np.float32)
+            weight = (FRONTIER_FLOOR + FRONTIER_DECAY ** np.abs(np.arange(n_gap) - frontier)).astype(np.float32)
         else:
             draws = np.array([self._rng.random() for _ in range(n_gap)])
             known = draws < self._rng.random()

@@ -28,6 +28,7 @@ from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.run_folder import RunFolder, read_weights
 from midspan_engine.training.trainer import Job, make_examples, run_process
+from midspan_engine.weights import SINGLE_FILE
 
 _ALLOCATOR = {
     "MALLOC_ARENA_MAX": "1",
@@ -79,7 +80,7 @@ def _check(job: Job) -> None:
     elif job.start_from is not None:
         if (job.start_from / "tokenizer.json").read_bytes() != tokenizer.read_bytes():
             raise InputError(f"{job.data} was packed with another tokenizer than that of --from: leave --data out")
-        read_weights(job.start_from / "model.safetensors", model)
+        read_weights(job.start_from / SINGLE_FILE, model)
 
 
 def _wait(context: ProcessContext, run: Path) -> None:

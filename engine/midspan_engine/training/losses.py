@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.training.examples import Batch
-
-
-@dataclass(frozen=True, slots=True)
-class TensorBatch:
-    """A `Batch` as tensors; shapes as there."""
-
-    rows_RL: torch.Tensor
-    canvas_BC: torch.Tensor
-    known_BC: torch.Tensor
-    n_context_B: torch.Tensor
-    slots_BG: torch.Tensor
-    targets_BG: torch.Tensor
-    weights_BG: torch.Tensor
-
-
-def to_tensors(batch: Batch) -> TensorBatch:
-    """Wraps the arrays of a batch."""
-    return TensorBatch(
-        *(
-            torch.from_numpy(array)
-            for array in (
-                batch.rows_RL,
-                batch.canvas_BC,
-                batch.known_BC,
-                batch.n_context_B,
-                batch.slots_BG,
-                batch.targets_BG,
-                batch.weights_BG,
-            )
-        )
-    )
 
 
 def causal_loss(model: DiffusionGemma, rows_RL: torch.Tensor, bos_token_id: int) -> torch.Tensor:
@@ -49,7 +16,7 @@ def causal_loss(model: DiffusionGemma, rows_RL: torch.Tensor, bos_token_id: int)
 
 
 def infill_losses(
-    model: DiffusionGemma, batch: TensorBatch, bos_token_id: int, *, self_conditioned: bool
+    model: DiffusionGemma, batch: Batch, bos_token_id: int, *, self_conditioned: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the causal loss and the canvas loss (weighted mean over hidden gap slots, nats).
 
@@ -73,7 +40,7 @@ def infill_losses(
 
 def _gap_logits(
     model: DiffusionGemma,
-    batch: TensorBatch,
+    batch: Batch,
     context: list[tuple[torch.Tensor, torch.Tensor]],
     soft_BCH: torch.Tensor,
 ) -> torch.Tensor:

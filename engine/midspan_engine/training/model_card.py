@@ -9,6 +9,7 @@ import msgspec
 
 from midspan_engine.config import load_infill_config, load_model_config
 from midspan_engine.errors import InputError
+from midspan_engine.evaluation.report import Figures, Report
 from midspan_engine.training.corpus import PackageReport
 from midspan_engine.training.run_folder import RunFolder
 
@@ -25,24 +26,6 @@ class _Point(msgspec.Struct, frozen=True):
     step: int
     positions: int
     held: _Losses
-
-
-class _Scores(msgspec.Struct, frozen=True):
-    exact: float
-    similarity: float
-    valid: float
-    shown: float
-    shown_exact: float
-    shown_valid: float
-    steps: float
-
-
-class Evaluation(msgspec.Struct, frozen=True):
-    """What `midspan eval --json` prints, as far as the card tells it."""
-
-    length: str
-    min_confidence: float
-    methods: dict[str, _Scores]
 
 
 def write_model_card(run: RunFolder, reports: Sequence[PackageReport], evaluation: Path | None) -> Path:
@@ -123,7 +106,7 @@ def _results(evaluation: Path | None) -> str:
     if evaluation is None:
         return ""
     try:
-        read = msgspec.json.decode(evaluation.read_bytes(), type=Evaluation)
+        read = msgspec.json.decode(evaluation.read_bytes(), type=Report)
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"{evaluation} is no output of `midspan eval --json`: {error}") from error
     lines = [
@@ -142,7 +125,7 @@ def _results(evaluation: Path | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shares(scores: _Scores) -> tuple[float, ...]:
+def _shares(scores: Figures) -> tuple[float, ...]:
     return scores.exact, scores.similarity, scores.valid, scores.shown, scores.shown_exact, scores.shown_valid
 
 

@@ -15,11 +15,13 @@ from midspan_engine.training.recipe import Schedule
 
 
 class Optimiser:
-    """One optimiser over all trainable parameters of a model; every process holds the same weights after a step."""
+    """One optimiser over all trainable parameters of a model; every process holds the same weights after a step.
+
+    The processes have met before: torch's default process group is there.
+    """
 
     def __init__(self, model: DiffusionGemma, schedule: Schedule) -> None:
-        self._world = dist.get_world_size() if dist.is_initialized() else 1
-        self._rank = dist.get_rank() if dist.is_initialized() else 0
+        self._world, self._rank = dist.get_world_size(), dist.get_rank()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         matrices = [p for name, p in model.named_parameters() if p.requires_grad and _is_matrix(name, p)]
         chosen = {id(p) for p in matrices}
@@ -38,15 +40,13 @@ class Optimiser:
         self._adam = torch.optim.AdamW(others, lr=schedule.other_lr, betas=(0.9, 0.95), weight_decay=0.0)
         self._base = [(self._muon, schedule.matrix_lr), (self._adam, schedule.other_lr)]
 
-    def step(self, lr_factor: float, max_norm: float) -> float:
-        """Averages the gradients, clips their norm, updates, clears the gradients; returns the norm before clipping."""
+    def step(self, lr_factor: float, max_norm: float) -> None:
+        """Averages the gradients, clips their norm, updates, clears the gradients."""
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         flat = torch.cat([g.flatten() for g in gradients])
-        if self._world > 1:
-            dist.all_reduce(flat)
-            flat /= self._world
-        norm = float(flat.norm())
-        flat *= min(1.0, max_norm / (norm + 1e-6))
+        dist.all_reduce(flat)
+        flat /= self._world
+        flat *= min(1.0, max_norm / (float(flat.norm()) + 1e-6))
         for parameter, piece in zip(self._parameters, _split(flat, self._parameters), strict=True):
             parameter.grad = piece.view_as(parameter)
         for parameter, views in self._views:
@@ -60,11 +60,8 @@ class Optimiser:
         self._share_matrices()
         for parameter in self._parameters:
             parameter.grad = None
-        return norm
 
     def _share_matrices(self) -> None:
-        if self._world == 1:
-            return
         with torch.no_grad():
             for owner, views in enumerate(self._owned):
                 flat = torch.cat([view.flatten() for view in views])

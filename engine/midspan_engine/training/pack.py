@@ -1,7 +1,7 @@
 """Packed token files: what the training loop reads.
 
 A split is `NAME.bin`, all its documents as little-endian uint16 ids one after the other, each starting with `<bos>` and
-nothing else between them, and `NAME.idx`, the int64 position of each `<bos>`. Both are read with `np.memmap`.
+nothing else between them; it is read with `np.memmap`.
 """
 
 from __future__ import annotations
@@ -33,36 +33,27 @@ class PackReport(msgspec.Struct, frozen=True):
 def pack(
     texts: Iterable[str], tokenizer: Tokenizer, folder: Path, name: str, *, total: int | None = None
 ) -> PackReport:
-    """Write `folder/NAME.bin` and `folder/NAME.idx`; `total`, the number of texts, is for the progress bar only.
+    """Write `folder/NAME.bin`; `total`, the number of texts, is for the progress bar only.
 
-    Both are written under a temporary name and renamed at the end, so a reader never sees half of a split.
+    It is written under a temporary name and renamed at the end, so a reader never sees half of a split.
     """
     assert tokenizer.get_vocab_size() <= 1 << 16, "ids are stored as uint16"
     folder.mkdir(parents=True, exist_ok=True)
-    tokens_path, starts_path = folder / f"{name}.bin", folder / f"{name}.idx"
+    tokens_path = folder / f"{name}.bin"
     unfinished = tokens_path.with_suffix(".bin.part")
-    starts: list[int] = []
-    n_tokens = n_characters = 0
+    n_documents = n_tokens = n_characters = 0
     with unfinished.open("wb") as target, Progress() as progress:
         task = progress.add_task(f"pack {name}", total=total)
         for batch in _batches(texts, BATCH_FILES):
             for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
                 document = np.array([BOS, *encoding.ids], dtype="<u2")
-                starts.append(n_tokens)
+                n_documents += 1
                 n_tokens += len(document)
                 document.tofile(target)
             n_characters += sum(map(len, batch))
             progress.advance(task, len(batch))
-    np.array(starts, dtype="<i8").tofile(starts_path)
     unfinished.replace(tokens_path)
-    return PackReport(len(starts), n_tokens, n_characters)
-
-
-def open_packed(folder: Path, name: str) -> tuple[np.memmap, np.memmap]:
-    """Map a packed split read-only: its ids, uint16 (n_tokens,), and its document starts, int64 (n_documents,)."""
-    tokens = np.memmap(folder / f"{name}.bin", dtype="<u2", mode="r")
-    starts = np.memmap(folder / f"{name}.idx", dtype="<i8", mode="r")
-    return tokens, starts
+    return PackReport(n_documents, n_tokens, n_characters)
 
 
 def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from midspan_engine.errors import InputError
-from midspan_engine.training.corpus import PackageReport, prepare_corpus, read_split
+from midspan_engine.training.corpus import PackageReport, prepare_corpus, read_split, split_path
 from midspan_engine.training.pack import pack
 from midspan_engine.training.vocabulary import N_IDS, load_vocabulary, train_vocabulary
 
@@ -65,7 +65,7 @@ def _corpus(cache: Path, n_processes: int) -> None:
 
 def _train_vocabulary(cache: Path, target: Path) -> None:
     try:
-        train_vocabulary((file.text for file in read_split(cache / "corpus" / "train.jsonl")), target)
+        train_vocabulary((file.text for file in read_split(split_path(cache, "train"))), target)
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -77,7 +77,7 @@ def _pack(cache: Path, tokenizer: Path, folder: Path) -> None:
     reports = read_reports(cache / "corpus")
     for split in SPLITS:
         n_files = sum(report.n_files for report in reports if report.use == split)
-        texts = (file.text for file in read_split(cache / "corpus" / f"{split}.jsonl"))
+        texts = (file.text for file in read_split(split_path(cache, split)))
         report = pack(texts, vocabulary, folder, split, total=n_files)
         click.echo(f"Packed {split}: {report.n_documents} files, {report.n_tokens / 1e6:.1f} million tokens")
 

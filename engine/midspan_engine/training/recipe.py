@@ -143,9 +143,9 @@ def checkpoint_config(shape: Shape, vocab_size: int) -> dict[str, object]:
         "hidden_activation": "gelu_pytorch_tanh",
         "rms_norm_eps": 1e-6,
         "use_bidirectional_attention": "vision",
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "bos_token_id": 2,
+        "pad_token_id": SPECIAL_TOKENS.index("<pad>"),
+        "eos_token_id": SPECIAL_TOKENS.index("<eos>"),
+        "bos_token_id": SPECIAL_TOKENS.index("<bos>"),
         "tie_word_embeddings": True,
     }
     del text["canvas_length"]

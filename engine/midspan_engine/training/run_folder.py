@@ -21,13 +21,14 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
+from midspan_engine.config import GenerationConfig
 from midspan_engine.errors import CheckpointError, InputError
 from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.recipe import Recipe, checkpoint_config
+from midspan_engine.training.vocabulary import SPECIAL_TOKENS
+from midspan_engine.weights import SINGLE_FILE, load_tensors, save_tensors, save_weights
 
 Tensors = dict[str, torch.Tensor]
 
@@ -87,24 +88,22 @@ class RunFolder:
     def load_weights(self, model: DiffusionGemma) -> Tensors:
         """Puts the saved weights into the model and returns their running average."""
         put(model, read_weights(self.path / "weights.safetensors", model))
-        return _load(self.path / "average.safetensors")
+        return load_tensors(self.path / "average.safetensors")
 
     def states(self) -> list[Tensors]:
         """Returns the optimiser states by rank; none for a new run."""
         files = sorted(self.path.glob("state-*.safetensors"), key=lambda file: int(file.stem.split("-")[1]))
-        return [_load(file) for file in files]
+        return [load_tensors(file) for file in files]
 
     def save_state(self, rank: int, state: Tensors) -> None:
         """Writes one process' optimiser state."""
-        _save(state, self.path / f"state-{rank}.safetensors")
+        save_tensors(state, self.path / f"state-{rank}.safetensors")
 
     def save(self, model: DiffusionGemma, average: Tensors, progress: Progressed, n_processes: int) -> None:
         """Writes weights, checkpoint and, last, the progress; drops what a larger number of processes left."""
-        raw = {checkpoint_name(name): p.detach() for name, p in model.named_parameters()}
-        _save(raw, self.path / "weights.safetensors")
-        _save(average, self.path / "average.safetensors")
-        served = {checkpoint_name(name): p.to(torch.bfloat16) for name, p in average.items()}
-        _save(served, self.checkpoint / "model.safetensors")
+        save_weights(dict(model.named_parameters()), self.path / "weights.safetensors", torch.float32)
+        save_tensors(average, self.path / "average.safetensors")
+        save_weights(average, self.checkpoint / SINGLE_FILE, torch.bfloat16)
         for file in self.path.glob("state-*.safetensors"):
             if int(file.stem.split("-")[1]) >= n_processes:
                 file.unlink()
@@ -115,7 +114,7 @@ class RunFolder:
 
 def read_weights(path: Path, model: DiffusionGemma) -> Tensors:
     """Returns a file's weights by the model's own names. Raises CheckpointError when they do not fit the model."""
-    stored = _load(path)
+    stored = load_tensors(path)
     found: Tensors = {}
     for name, parameter in model.named_parameters():
         tensor = stored.get(checkpoint_name(name))
@@ -134,29 +133,15 @@ def put(model: DiffusionGemma, weights: Tensors) -> None:
 
 
 def _generation_config(canvas_length: int) -> dict[str, Any]:
+    defaults = GenerationConfig()
     return {
-        "max_denoising_steps": 48,
+        "max_denoising_steps": defaults.max_denoising_steps,
         "max_new_tokens": canvas_length,
-        "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.1},
-        "t_min": 0.4,
-        "t_max": 0.8,
-        "confidence_threshold": 0.005,
-        "stability_threshold": 1,
-        "eos_token_id": [1],
-        "pad_token_id": 0,
+        "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": defaults.entropy_bound},
+        "t_min": defaults.t_min,
+        "t_max": defaults.t_max,
+        "confidence_threshold": defaults.confidence_threshold,
+        "stability_threshold": defaults.stability_threshold,
+        "eos_token_id": [SPECIAL_TOKENS.index("<eos>")],
+        "pad_token_id": SPECIAL_TOKENS.index("<pad>"),
     }
-
-
-def _load(path: Path) -> Tensors:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-
-
-def _save(tensors: Tensors, path: Path) -> None:
-    """Writes beside the target first, so that a kill never leaves half a file."""
-    draft = path.with_suffix(".tmp")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, draft, metadata={"format": "pt"})
-    draft.chmod(0o644)  # safetensors lets nobody else read, which a checkpoint in a shared installation must allow
-    draft.replace(path)

@@ -21,11 +21,12 @@ from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.examples import ExampleMaker
 from midspan_engine.training.initial import initialise
-from midspan_engine.training.losses import causal_loss, infill_losses, to_tensors
+from midspan_engine.training.losses import causal_loss, infill_losses
 from midspan_engine.training.meter import Meter
 from midspan_engine.training.optimiser import Optimiser
 from midspan_engine.training.recipe import Recipe, Schedule
 from midspan_engine.training.run_folder import RunFolder, put, read_weights
+from midspan_engine.weights import SINGLE_FILE
 
 SAVE_SECONDS = 240.0
 """A killed run loses at most these."""
@@ -46,7 +47,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     start_from: Path | None = None
     """A checkpoint folder whose weights a new run begins with."""
     is_compiled: bool = True
-    save_seconds: float = SAVE_SECONDS
 
 
 def make_examples(job: Job, tokens: Tokens, split: str, seed: int) -> ExampleMaker:
@@ -99,13 +99,13 @@ class _Run:
         else:
             initialise(self.model)
             if job.start_from is not None:
-                put(self.model, read_weights(job.start_from / "model.safetensors", self.model))
+                put(self.model, read_weights(job.start_from / SINGLE_FILE, self.model))
             self.average = self._weights()
         # nobody overwrites a file that another process still reads
         dist.barrier()
         seed = job.recipe.seed + SEED_STRIDE * rank + self.done.step
         self.examples = make_examples(job, self.tokens, "train", seed)
-        self.held = to_tensors(make_examples(job, self.tokens, "held", 1).batch(HELD_ROWS)) if rank == 0 else None
+        self.held = make_examples(job, self.tokens, "held", 1).batch(HELD_ROWS) if rank == 0 else None
         self.causal = torch.compile(causal_loss, dynamic=False) if job.is_compiled else causal_loss
         self.infill = torch.compile(infill_losses, dynamic=False) if job.is_compiled else infill_losses
 
@@ -116,7 +116,7 @@ class _Run:
         saved = started
         with Meter(n_steps, self.done.step, is_shown=self.rank == 0) as meter:
             while self.done.step < n_steps:
-                is_stopped, is_due = self._agree(time.monotonic() - saved > self.job.save_seconds)
+                is_stopped, is_due = self._agree(time.monotonic() - saved > SAVE_SECONDS)
                 if is_due:
                     self._save()
                     saved = time.monotonic()
@@ -150,10 +150,10 @@ class _Run:
         n_rows //= self.n_processes
         with torch.autocast("cpu", torch.bfloat16):
             if is_causal:
-                total = self.causal(self.model, torch.from_numpy(self.examples.rows(n_rows)), self.bos)
+                total = self.causal(self.model, self.examples.rows(n_rows), self.bos)
                 losses = {"causal": total.item()}
             else:
-                batch = to_tensors(self.examples.batch(n_rows))
+                batch = self.examples.batch(n_rows)
                 again = (self.done.step * schedule.self_conditioning_share) % 1 >= 1 - schedule.self_conditioning_share
                 causal, canvas = self.infill(self.model, batch, self.bos, self_conditioned=again)
                 total = causal + schedule.canvas_weight * canvas

@@ -13,7 +13,6 @@ There is no normaliser and every byte is in the alphabet: decoding gives back th
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -94,14 +93,6 @@ def load_vocabulary(path: Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.encode_special_tokens = True
     return tokenizer
-
-
-def characters_per_token(tokenizer: Tokenizer, texts: Iterable[str], *, n_texts: int = 500, seed: int = 0) -> float:
-    """Measure the characters a token holds on average in `n_texts` of the texts, drawn with `seed`."""
-    all_texts = list(texts)
-    drawn = random.Random(seed).sample(all_texts, min(n_texts, len(all_texts)))
-    n_tokens = sum(len(encoding) for encoding in tokenizer.encode_batch_fast(drawn))
-    return sum(map(len, drawn)) / max(n_tokens, 1)
 
 
 def _sample(texts: Iterable[str], max_characters: int, progress: Progress, task: TaskID) -> Iterator[str]:

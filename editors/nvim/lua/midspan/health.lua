@@ -4,7 +4,7 @@ local M = {}
 local health = vim.health
 local VERSION_TIMEOUT_MS = 10000
 local STATUS_TIMEOUT_MS = 3000
-local DOCTOR_HINT = "Try `midspan fill FILE --at LINE:COL` in a terminal: it fails the same way and says more."
+local FILL_HINT = "Try `midspan fill FILE --at LINE:COL` in a terminal: it fails the same way and says more."
 local RESTART_HINT = "Run :Midspan restart, then look at :lua vim.cmd.edit(vim.lsp.log.get_filename())."
 
 local function check_neovim()
@@ -73,7 +73,7 @@ local function check_engine(client)
   local engine = given(status.engine)
   local failure = given(status.engine_error) or (engine and given(engine.error))
   if failure then
-    health.error("engine: " .. failure, { DOCTOR_HINT })
+    health.error("engine: " .. failure, { FILL_HINT })
   elseif engine then
     health.ok(("engine %s: %s on %s, process %d"):format(engine.state, engine.checkpoint, engine.device, engine.pid))
   else
@@ -82,7 +82,7 @@ local function check_engine(client)
   local is_same = failure and failure == status.reason
   local line = "last answer: " .. (is_same and status.state or report.line(status))
   if status.state == "failed" then
-    health.error(line, not failure and { DOCTOR_HINT } or nil)
+    health.error(line, not failure and { FILL_HINT } or nil)
   elseif status.state == "off" then
     health.warn(line, { "The server's settings say so; see :help midspan-options." })
   else

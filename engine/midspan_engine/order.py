@@ -1,0 +1,57 @@
+"""What is denoised, and the order in which its slots are accepted: the part that all orders share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from midspan_engine.canvas import Canvas
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One canvas to denoise."""
+
+    canvas: Canvas
+    required: tuple[bytes, ...]
+    """What each gap's text must begin with (token healing)."""
+    single_line: bool = True
+    n_rows: int = 1
+    """Alternatives, denoised side by side."""
+    deadline: float = float("inf")
+    """`time.perf_counter()` seconds after which no further step begins."""
+    seed: int = 0
+
+
+class Order(ABC):
+    """The gap slots of B rows on their way; G counts the slots of all gaps. Subclasses decide what a step accepts."""
+
+    def __init__(self, task: Task, noise_BG: torch.Tensor) -> None:
+        self.task = task
+        self.slots_BG = noise_BG.clone()
+        """What the canvas holds in the gap slots."""
+        self.known_BG = torch.zeros_like(noise_BG, dtype=torch.bool)
+        """Which of them condition on their own token."""
+        self.accepted_BG = self.known_BG
+        """Which of them belong to the answer if no further step is taken."""
+        self.draft_BG = noise_BG.clone()
+        """The best guess of each slot."""
+        self.confidence_BG = torch.ones_like(noise_BG, dtype=torch.float32)
+        """Probability of each slot's token."""
+        self.entropy_BG = torch.zeros_like(self.confidence_BG)
+        """Nats."""
+
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Tells whether no further step is needed."""
+
+    @abstractmethod
+    def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
+        """Returns logits with forbidden tokens at -inf, divided by the temperature; may change them in place."""
+
+    @abstractmethod
+    def advance(self, z_BGV: torch.Tensor) -> None:
+        """Takes one step's constrained logits."""
