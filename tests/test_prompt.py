@@ -19,8 +19,11 @@ LINES = st.lists(st.sampled_from(["x = 1\n", "def f(a):\n", "    return a\n", "\
 texts = st.tuples(LINES.map("".join), st.text("ab_ (\n=", max_size=12)).map("".join)
 
 
-def prompt_of(*parts: str, n_gap: int = 12, infill: InfillConfig = BLANKS) -> Prompt:
-    return build_prompt(parts, embedded_tokens(), infill, n_gap=n_gap, n_slots=N_SLOTS)
+def prompt_of(
+    *parts: str, n_gap: int = 12, infill: InfillConfig = BLANKS, n_slots: int = N_SLOTS, suffix_is_cut: bool = False
+) -> Prompt:
+    tokens = embedded_tokens()
+    return build_prompt(parts, tokens, infill, n_gap=n_gap, n_slots=n_slots, suffix_is_cut=suffix_is_cut)
 
 
 def spelled(ids: Sequence[int]) -> bytes:
@@ -57,7 +60,20 @@ def test_an_end_that_is_near_is_pinned(suffix: str) -> None:
 
 
 def test_an_end_that_is_far_is_not_claimed() -> None:
-    assert embedded_tokens().eos_token_id not in prompt_of("x = f(", "y\n" * 5000).canvas.ids
+    far = prompt_of("x = f(", "y\n" * 1500, n_slots=4096, infill=msgspec.structs.replace(BLANKS, head_tokens=4000))
+    assert embedded_tokens().eos_token_id not in far.canvas.ids
+
+
+def test_the_end_of_a_suffix_that_was_cut_is_not_taken_for_the_end_of_the_file() -> None:
+    assert embedded_tokens().eos_token_id in prompt_of("x = f(", ")\n").canvas.ids
+    assert embedded_tokens().eos_token_id not in prompt_of("x = f(", ")\n", suffix_is_cut=True).canvas.ids
+
+
+@pytest.mark.parametrize("word", ["# Программирование", "# " + "这" * 11, '"' + "😀" * 9])
+def test_a_last_piece_that_would_fill_the_gap_stays_pinned(word: str) -> None:
+    prompt = prompt_of(word, "\n")
+    assert prompt.required == (b"",)
+    assert (spelled(prompt.context) + pinned(prompt, 0, prompt.canvas.gaps[0].start)).decode() == word
 
 
 def test_the_start_of_the_file_is_marked() -> None:

@@ -73,15 +73,15 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What surplus gap slots hold; None for a checkpoint that knows no such token."""
     languages: tuple[str, ...] | None = None
     """LSP language ids the checkpoint was trained on; None for all."""
-    prompt_tokens: int = 4096
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=1)] = 4096
     """Most tokens of context before the canvas."""
-    tail_tokens: int = 8
+    tail_tokens: Annotated[int, msgspec.Meta(ge=0)] = 8
     """Pinned slots before the gap."""
-    head_tokens: int = 24
+    head_tokens: Annotated[int, msgspec.Meta(ge=0)] = 24
     """Pinned slots after the gap."""
-    gap_tokens: int = 32
+    gap_tokens: Annotated[int, msgspec.Meta(ge=1)] = 32
     """Most slots of one gap."""
-    commit_confidence: float = 0.5
+    commit_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     """Left-to-right order only: a run is committed while the top-1 probability stays above this."""
     causal_weight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     """Left-to-right order only: weight of the encoder's opinion beside the canvas' own."""
@@ -91,8 +91,8 @@ class _GenerationFile(msgspec.Struct):
     max_denoising_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_new_tokens: int | None = None
     sampler_config: dict[str, Any] | None = None
-    t_max: float | None = None
-    t_min: float | None = None
+    t_max: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    t_min: Annotated[float, msgspec.Meta(gt=0)] | None = None
     confidence_threshold: float | None = None
     stability_threshold: int | None = None
     eos_token_id: int | list[int] | None = None

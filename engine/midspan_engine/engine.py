@@ -109,7 +109,14 @@ class Engine:
             return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {language}")
         n_gap = max(1, min(request.max_tokens, self.infill.gap_tokens))
         n_slots = self.model.config.canvas_length
-        prompt = build_prompt(request.parts, self.tokens, self.infill, n_gap=n_gap, n_slots=n_slots)
+        prompt = build_prompt(
+            request.parts,
+            self.tokens,
+            self.infill,
+            n_gap=n_gap,
+            n_slots=n_slots,
+            suffix_is_cut=request.suffix_is_cut,
+        )
         started = time.perf_counter()
         cache, n_encoded = self.prefixes.encode(request.document, prompt.context, is_cancelled)
         encoded = time.perf_counter()

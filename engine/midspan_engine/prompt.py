@@ -11,6 +11,8 @@ from midspan_engine.tokens import Tokens
 
 STRIDE_TOKENS = 128
 """The prompt's start moves in steps of this many tokens as a file grows, so that the cached prefix stays valid."""
+MAX_HEALED_TOKENS = 8
+"""A longer last piece (a word in another script spelled byte by byte) stays pinned: it would fill the gap. Chosen."""
 _HEAD_CHARACTERS = 2048
 """Characters of the suffix that are tokenised: more than any head spells."""
 
@@ -26,11 +28,19 @@ class Prompt:
     """The text that each gap must write again, taken from the end of the part before it."""
 
 
-def build_prompt(parts: tuple[str, ...], tokens: Tokens, infill: InfillConfig, *, n_gap: int, n_slots: int) -> Prompt:
+def build_prompt(
+    parts: tuple[str, ...],
+    tokens: Tokens,
+    infill: InfillConfig,
+    *,
+    n_gap: int,
+    n_slots: int,
+    suffix_is_cut: bool = False,
+) -> Prompt:
     """Lays out a request: prefix into context and tail, healed pieces into the gaps, suffix into the head.
 
     `n_gap` is the number of slots of each gap, `n_slots` the width of the canvas; where it is too narrow for all gaps,
-    they share what it has. Raises InputError for fewer than two parts, or when the middle parts leave no room for the
+    they share what it has. Unless `suffix_is_cut`, the document ends with the last part. Raises InputError for fewer than two parts, or when the middle parts leave no room for the
     gaps.
     """
     if len(parts) < 2:
@@ -39,7 +49,7 @@ def build_prompt(parts: tuple[str, ...], tokens: Tokens, infill: InfillConfig, *
     prompt = _prefix_ids(healed[0][0], tokens, infill)
     tail = prompt[max(0, len(prompt) - infill.tail_tokens) :]
     middles = [tokens.encode(kept) for kept, _ in healed[1:]]
-    head = _suffix_ids(parts[-1], tokens)[: infill.head_tokens]
+    head = _suffix_ids(parts[-1], tokens, suffix_is_cut)[: infill.head_tokens]
     hole = infill.mask_token_id if infill.mask_token_id is not None else 0
     room = n_slots - len(tail) - sum(map(len, middles)) - min(len(head), infill.tail_tokens)
     n_gap = max(1, min(n_gap, room // len(healed)))
@@ -49,6 +59,8 @@ def build_prompt(parts: tuple[str, ...], tokens: Tokens, infill: InfillConfig, *
 
 def _heal(part: str, tokens: Tokens) -> tuple[str, str]:
     point = tokens.healing_point(part)
+    if len(tokens.encode(part[point:])) > MAX_HEALED_TOKENS:
+        point = len(part)
     return part[:point], part[point:]
 
 
@@ -62,8 +74,8 @@ def _prefix_ids(prefix: str, tokens: Tokens, infill: InfillConfig) -> list[int]:
     return ids[-(-surplus // STRIDE_TOKENS) * STRIDE_TOKENS :]
 
 
-def _suffix_ids(suffix: str, tokens: Tokens) -> list[int]:
+def _suffix_ids(suffix: str, tokens: Tokens, is_cut: bool) -> list[int]:
     ids = tokens.encode(suffix[:_HEAD_CHARACTERS])
-    if len(suffix) <= _HEAD_CHARACTERS and tokens.eos_token_id is not None:
+    if not is_cut and len(suffix) <= _HEAD_CHARACTERS and tokens.eos_token_id is not None:
         ids.append(tokens.eos_token_id)
     return ids

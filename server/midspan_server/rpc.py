@@ -76,11 +76,11 @@ class Protocol(LanguageServerProtocol):
             message = self.structure_message(data)
         except JsonRpcException:
             reason = f"the parameters of {method} are malformed" if method else "the client's answer is malformed"
-            if method is None:
+            if method is not None:
+                self._refuse(request_id, types.ErrorCodes.InvalidParams, reason)
+            elif request_id is not None:
                 error = types.ResponseError(types.ErrorCodes.InvalidParams, reason)
                 self._handle_response(request_id, error=error)
-            else:
-                self._refuse(request_id, types.ErrorCodes.InvalidParams, reason)
             return
         if method == types.INITIALIZE:
             self.is_initialized = True
