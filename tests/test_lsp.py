@@ -239,54 +239,6 @@ async def test_bad_input_gets_an_answer_and_the_server_lives_on(launch: Launch) 
         assert await client.leave() == 0
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"method": "$/cancelRequest", "params": {"id": {}}},
-        {"id": [], "result": 3},
-        {"id": {}, "method": "midspan/status"},
-        {"id": [1], "method": "midspan/status"},
-        {"id": 1.5, "method": "midspan/status"},
-        {"id": None, "method": "midspan/status"},
-        {"id": 5, "method": []},
-    ],
-    ids=str,
-)
-@scenario
-async def test_an_unusable_id_or_method_is_refused_in_plain_words(launch: Launch, message: dict[str, object]) -> None:
-    async with running() as client:
-        await client.initialize()
-        client.send(message)
-        await client.until_error(-32600)
-        assert "Traceback" not in client.errors[0]["message"]
-        assert "data" not in client.errors[0]
-        assert await client.leave() == 0
-
-
-@scenario
-async def test_a_malformed_initialize_may_be_followed_by_a_right_one(launch: Launch) -> None:
-    async with running() as client:
-        with pytest.raises(LspError) as error:
-            await client.ask("initialize", {"processId": None, "rootUri": None, "capabilities": 3})
-        assert error.value.code == -32602
-        assert (await client.initialize())["serverInfo"]["name"] == "midspan"
-        assert await client.leave() == 0
-
-
-@pytest.mark.parametrize("length", [b"1" * 5000, b"99999999999"], ids=["5000 digits", "93 GiB"])
-@scenario
-async def test_a_length_that_cannot_be_true_ends_the_server_with_a_reason(launch: Launch, length: bytes) -> None:
-    async with running() as client:
-        await client.initialize()
-        assert client.process.stdin is not None
-        client.process.stdin.write(b"Content-Length: " + length + b"\r\n\r\n")
-        await client.until_error(-32700)
-        assert "header announces" in client.errors[0]["message"]
-        assert await client.process.wait() == 1
-        assert client.process.stderr is not None
-        assert b"Traceback" not in await client.process.stderr.read()
-
-
 @scenario
 async def test_an_engine_that_fails_is_told_once_and_shown_as_status(launch: Launch) -> None:
     async with listening(launch.socket) as host, running() as client:

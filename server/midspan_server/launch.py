@@ -66,11 +66,18 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     def resolve(cls, checkpoint: Path | None = None) -> Launch:
         """Returns the launch of `checkpoint`, of MIDSPAN_CHECKPOINT, or of the embedded checkpoint, in this order.
 
-        Raises InputError when no folder for the socket can be used.
+        Raises InputError when no folder for the socket can be used, and for a checkpoint that cannot be opened by its
+        name.
         """
         chosen = checkpoint or Path(os.environ.get("MIDSPAN_CHECKPOINT") or embedded_checkpoint())
         chosen = chosen.expanduser().resolve()
-        key = hashlib.sha256(f"{PROTOCOL_VERSION}:{chosen}".encode(errors="surrogateescape")).hexdigest()[:16]
+        try:
+            key = hashlib.sha256(f"{PROTOCOL_VERSION}:{chosen}".encode()).hexdigest()[:16]
+        except UnicodeEncodeError:
+            name = str(chosen).encode(errors="replace").decode()
+            raise InputError(
+                f"the checkpoint {name} has a name that is not UTF-8, as safetensors needs; rename it"
+            ) from None
         return cls(
             checkpoint=chosen,
             socket=_runtime_folder(f"{key}.sock") / f"{key}.sock",

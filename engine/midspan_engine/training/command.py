@@ -73,7 +73,7 @@ def command(
         is_done = folder.progress().step >= loaded.schedule.steps or train(job, n_processes)
         step = folder.progress().step
         if data is None and step > 0:
-            write_model_card(folder, read_reports(cache / "corpus"), evaluation)
+            write_model_card(folder, read_reports(cache / "corpus"), evaluation, loaded.notes)
     if step > 0:
         click.echo(f"The checkpoint is in {folder.checkpoint}")
         click.echo(f"Use it: midspan fill FILE --at LINE:COL --checkpoint {folder.checkpoint}")

@@ -28,12 +28,17 @@ class _Point(msgspec.Struct, frozen=True):
     held: _Losses
 
 
-def write_model_card(run: RunFolder, reports: Sequence[PackageReport], evaluation: Path | None) -> Path:
-    """Writes README.md into the run's checkpoint folder and returns its path. Raises InputError for a bad one."""
+def write_model_card(
+    run: RunFolder, reports: Sequence[PackageReport], evaluation: Path | None, notes: str = ""
+) -> Path:
+    """Writes README.md into the run's checkpoint folder and returns its path. Raises InputError for a bad evaluation.
+
+    `notes` are the recipe's.
+    """
     target = run.checkpoint / "README.md"
     sections = (
         _head(run.checkpoint),
-        _training(run),
+        _training(run, notes),
         _results(evaluation),
         _limits(run.checkpoint),
         _data(reports),
@@ -66,7 +71,7 @@ whose other slots hold the text on both sides.
 """
 
 
-def _training(run: RunFolder) -> str:
+def _training(run: RunFolder, notes: str) -> str:
     done = run.progress()
     lines = [
         "## Training",
@@ -74,6 +79,7 @@ def _training(run: RunFolder) -> str:
         f"{done.step} steps, {done.positions / 1e6:.1f} million token positions (rows and canvases), "
         f"{done.seconds / 60:.0f} minutes.",
         "",
+        *([notes.strip(), ""] if notes else []),
         "Cross-entropy of the averaged weights on packages that were held out whole, nats a token; canvas: over the",
         "hidden slots of a gap, from one pass.",
         "",

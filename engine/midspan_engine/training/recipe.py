@@ -86,6 +86,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     data: Data
     schedule: Schedule
     infill: InfillConfig
+    notes: str = ""
+    """What readers of the model card should know about the run."""
 
 
 def load_recipe(name: str) -> Recipe:
