@@ -18,7 +18,7 @@ from midspan_engine.training.gaps import cut
 from midspan_engine.verify import verify
 
 EMBEDDED = embedded_checkpoint()
-MIN_CONFIDENCE = 0.3
+MIN_CONFIDENCE = 0.15
 """The server's default."""
 
 

@@ -35,7 +35,7 @@ ENGINE_LAYERS = (
     ("weights",),  # the loader builds the model that it fills
     ("models",),
     ("kv",),
-    ("framing", "commands", "threads"),
+    ("framing", "commands", "cpu"),
     ("protocol", "config", "errors"),
 )
 

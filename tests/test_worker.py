@@ -20,9 +20,7 @@ class Asked:
 
     def __init__(self, worker: Worker, request: Fill) -> None:
         self.answer: asyncio.Future[Filled | Failed] = asyncio.get_running_loop().create_future()
-        self.job = Job(
-            request, received=time.perf_counter(), on_draft=lambda _: None, on_done=self.answer.set_result
-        )
+        self.job = Job(request, received=time.perf_counter(), on_draft=lambda _: None, on_done=self.answer.set_result)
         worker.submit(self.job)
 
     async def wait(self) -> Filled | Failed:

@@ -85,6 +85,8 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Left-to-right order only: a run is committed while the top-1 probability stays above this."""
     causal_weight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     """Left-to-right order only: weight of the encoder's opinion beside the canvas' own."""
+    confidence_power: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    """Calibrates: a candidate's confidence is the product of its tokens' probabilities to this power."""
 
 
 class _GenerationFile(msgspec.Struct):

@@ -34,7 +34,7 @@ class Settled:
     confidence_BG: torch.Tensor
     n_steps: int
     is_complete: bool
-    """False when the deadline or the step limit came first."""
+    """False when the deadline or the step limit came first, or nothing probable enough can come of it."""
 
 
 OnStep = Callable[[int, Order], None]
@@ -83,6 +83,8 @@ def denoise(
         n_steps += 1
         if on_step is not None:
             on_step(n_steps, order)
+        if order.is_hopeless:
+            break
         if not order.is_done:
             soft_BGH = model.soften(z_BGV)
     return Settled(order.draft_BG, order.accepted_BG, order.confidence_BG, n_steps, order.is_done)

@@ -18,6 +18,7 @@ from midspan_engine.config import (
     load_infill_config,
     load_model_config,
 )
+from midspan_engine.cpu import cpu_dtype
 from midspan_engine.denoise import Settled, denoise
 from midspan_engine.errors import CheckpointError
 from midspan_engine.healing import GapRules
@@ -62,8 +63,7 @@ class Engine:
             index = getattr(infill, name)
             if index is not None and not 0 <= index < tokens.n_ids:
                 raise CheckpointError(f"{checkpoint / 'infill_config.json'}: {name} {index} is no id of its tokenizer")
-        # fp32 on a CPU: eager bf16 is slower there, and the small checkpoint takes 30 MB
-        model = load_weights(checkpoint, config, torch.float32).eval().requires_grad_(False)
+        model = load_weights(checkpoint, config, cpu_dtype()).eval().requires_grad_(False)
         return cls(model, tokens, infill, load_generation_config(checkpoint))
 
     @property
@@ -152,6 +152,7 @@ class Engine:
             n_rows=max(1, min(request.n_candidates, MAX_CANDIDATES)),
             deadline=deadline,
             seed=request.seed % _N_SEEDS,
+            min_probability=max(0.0, request.min_confidence) ** (1 / self.infill.confidence_power),
         )
         on_step = None
         if on_draft is not None:
@@ -194,7 +195,7 @@ class Engine:
             gaps = tuple(text for text in texts if text is not None)
             if len(gaps) == len(texts):
                 of_gaps = [float(c[:n].prod()) for c, n in zip(confidence_G.split(sizes), n_kept, strict=True)]
-                found[gaps] = max(found.get(gaps, 0.0), min(1.0, math.prod(of_gaps)))
+                found[gaps] = max(found.get(gaps, 0.0), min(1.0, math.prod(of_gaps)) ** self.infill.confidence_power)
         ranked = sorted(found.items(), key=lambda item: -item[1])
         return [Candidate(gaps=gaps, confidence=c, complete=settled.is_complete) for gaps, c in ranked]
 

@@ -37,6 +37,12 @@ class LeftToRight(Order):
         """Tells whether every slot of every row is committed."""
         return bool(self.known_BG.all())
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Tells whether what is committed is already too improbable in every row; it only gets less probable."""
+        committed_BG = torch.where(self.known_BG, self.confidence_BG, 1.0)
+        return bool((committed_BG.prod(-1) < self.task.min_probability).all())
+
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
         """Returns the logits with the tokens forbidden that the gaps' rules exclude; changes them in place."""
         for row, z_GV in enumerate(z_BGV):

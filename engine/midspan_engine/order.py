@@ -23,6 +23,8 @@ class Task:
     deadline: float = float("inf")
     """`time.perf_counter()` seconds after which no further step begins."""
     seed: int = 0
+    min_probability: float = 0.0
+    """Product of its tokens' probabilities below which an alternative is of no use to anybody."""
 
 
 class Order(ABC):
@@ -47,6 +49,11 @@ class Order(ABC):
     @abstractmethod
     def is_done(self) -> bool:
         """Tells whether no further step is needed."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Tells whether no row can reach the probability asked for any more."""
+        return False
 
     @abstractmethod
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:

@@ -40,8 +40,8 @@ def build_prompt(
     """Lays out a request: prefix into context and tail, healed pieces into the gaps, suffix into the head.
 
     `n_gap` is the number of slots of each gap, `n_slots` the width of the canvas; where it is too narrow for all gaps,
-    they share what it has. Unless `suffix_is_cut`, the document ends with the last part. Raises InputError for fewer than two parts, or when the middle parts leave no room for the
-    gaps.
+    they share what it has. Unless `suffix_is_cut`, the document ends with the last part. Raises InputError for fewer
+    than two parts, or when the middle parts leave no room for the gaps.
     """
     if len(parts) < 2:
         raise InputError("a fill needs the text before and after the gap: give at least two parts")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from midspan_engine.errors import Cancelled, CheckpointError, InputError, MidspanError
 from midspan_engine.protocol import Draft, Failed, Fill, Filled, Forget
-from midspan_engine.threads import cpu_threads
 
 if TYPE_CHECKING:
     from midspan_engine.engine import Engine
@@ -141,6 +140,7 @@ class Worker:
             # Torch takes seconds to import; only this thread needs it.
             import torch
 
+            from midspan_engine.cpu import cpu_threads
             from midspan_engine.engine import Engine
 
             torch.set_num_threads(cpu_threads())

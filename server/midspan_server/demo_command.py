@@ -35,10 +35,14 @@ class Scene(msgspec.Struct, frozen=True):
     hidden: str
 
 
+_SELL = """    def sell(self, name: str, quantity: int) -> Item:
+        if quantity <= 0:
+            raise ValueError("quantity must """
+
 SCENES = (
-    Scene("the rest of a line", "item.quantity += quantity\n        self.log.append((", '"receive", name, quantity))'),
-    Scene("call arguments", "        self.items[name] = Item(", "name, price, quantity"),
-    Scene("a condition", "    def sell(self, name: str, quantity: int) -> Item:\n        if ", "quantity <= 0"),
+    Scene("a condition", "    def remove_item(self, name: str) -> Item:\n        if name not ", "in self.items:"),
+    Scene("the rest of a line", _SELL, 'be positive")'),
+    Scene("an expression", _SELL + 'be positive")\n        item = self.', "items[name]"),
 )
 
 

