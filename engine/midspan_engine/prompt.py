@@ -45,7 +45,7 @@ def build_prompt(
     """
     if len(parts) < 2:
         raise InputError("a fill needs the text before and after the gap: give at least two parts")
-    healed = [_heal(part, tokens) for part in parts[:-1]]
+    healed = [heal(part, tokens) for part in parts[:-1]]
     prompt = _prefix_ids(healed[0][0], tokens, infill)
     tail = prompt[max(0, len(prompt) - infill.tail_tokens) :]
     middles = [tokens.encode(kept) for kept, _ in healed[1:]]
@@ -57,7 +57,8 @@ def build_prompt(
     return Prompt(prompt[: len(prompt) - len(tail)], canvas, tuple(required.encode() for _, required in healed))
 
 
-def _heal(part: str, tokens: Tokens) -> tuple[str, str]:
+def heal(part: str, tokens: Tokens) -> tuple[str, str]:
+    """Splits text in front of a gap into what stays pinned and what the gap writes again."""
     point = tokens.healing_point(part)
     if len(tokens.encode(part[point:])) > MAX_HEALED_TOKENS:
         point = len(part)

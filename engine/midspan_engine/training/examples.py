@@ -18,6 +18,7 @@ import torch
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
+from midspan_engine.prompt import heal
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.gaps import DEFAULT_MIX, cut, draw_kind
 
@@ -145,7 +146,10 @@ class ExampleMaker:
         after = text[end : min(document_end, end + _CHARACTERS_PER_SLOT * self._n_slots)]
         if end > document_end or not (before + text[start:end] + after).isascii():
             return None
-        healed = start - len(before) + self._tokens.healing_point(before)
+        kept, required = heal(before, self._tokens)
+        if before and not required:
+            return None  # a piece too long to be healed: its part in front of the gap has other tokens than the row
+        healed = start - len(before) + len(kept)
         # "right" takes a <bos>, which spells nothing, into the prompt of the document that it begins
         n_prompt = int(np.searchsorted(ends, healed, side="right"))
         if n_prompt == 0 or n_prompt > self._n_tokens or ends[n_prompt - 1] != healed:

@@ -50,12 +50,13 @@ def _whole_line(text: str, first: int, end: int, rng: random.Random) -> Gap | No
 
 
 def _lines(text: str, first: int, end: int, rng: random.Random) -> Gap | None:
+    line_end = end
     for _ in range(rng.randint(1, 5)):
         following = text.find("\n", end + 1)
         if following < 0:
             break
         end = following
-    return rng.choice([first, rng.randrange(first, end)]), end
+    return rng.choice([first, rng.randrange(first, line_end)]), end
 
 
 def _span(text: str, first: int, end: int, rng: random.Random) -> Gap | None:

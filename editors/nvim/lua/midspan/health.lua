@@ -38,7 +38,7 @@ local function check_executable()
   local path = vim.fn.exepath(program)
   if path == "" then
     health.error(("%s is not an executable that Neovim can find"):format(program), {
-      "Install it: pipx install midspan, or uv tool install midspan.",
+      "Install it: `make setup` in a checkout of Midspan puts it into .venv/bin.",
       "In a virtual environment: start Neovim with it activated, or name the program:",
       'vim.lsp.config("midspan", { cmd = { "/path/to/venv/bin/midspan", "lsp" } })',
     })
