@@ -32,7 +32,7 @@ def report() -> Report:
 @pytest.mark.slow
 def test_latency_is_told_beside_the_same_weights_run_token_by_token(report: Report) -> None:
     assert report.cases == 3
-    assert set(report.methods) == {"canvas", "token by token"}
+    assert set(report.methods) == {"canvas", "canvas, as editors ask", "token by token"}
     for timing in report.methods.values():
         assert 0 < timing.p50_ms <= timing.p90_ms
     assert report.methods["token by token"].ratio == 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,13 @@ import torch
 from midspan_engine.config import embedded_checkpoint
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import ONE_LINE_KINDS, Case
-from midspan_engine.evaluation.methods import Methods
-from midspan_engine.evaluation.scores import judge, summarise
+from midspan_engine.evaluation.methods import Attempt
+from midspan_engine.evaluation.scores import judge
+from midspan_engine.protocol import Fill
 from midspan_engine.training.gaps import cut
-from midspan_engine.verify import verify
+from midspan_server.context import context_at
+from midspan_server.filters import reason_to_drop
+from midspan_server.text import snapshot
 
 EMBEDDED = embedded_checkpoint()
 MIN_CONFIDENCE = 0.15
@@ -62,15 +68,23 @@ def test_it_says_which_language_it_knows_and_carries_a_model_card() -> None:
 
 @pytest.mark.slow
 def test_transformers_computes_the_same_logits_and_the_same_denoising_trace() -> None:
-    report = verify(EMBEDDED)
-    assert report.max_abs_diff <= 2e-4
-    assert report.first_step_apart is None
+    # In a process of its own: importing transformers warns of its own deprecations, and warnings are errors here.
+    command = [sys.executable, "-m", "midspan_engine", "verify", str(EMBEDDED), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    report = json.loads(done.stdout)
+    assert report["max_abs_diff"] <= 2e-4
+    assert report["trace_identical"]
 
 
 @pytest.mark.slow
 def test_what_is_shown_leaves_the_file_valid_in_at_least_70_percent(engine: Engine) -> None:
-    methods = Methods(engine)
-    scored = [judge(case, methods.canvas(case)) for case in own_cases(120)]
-    figures = summarise(scored, MIN_CONFIDENCE)
-    assert figures.shown > 0.1, "a checkpoint that stays silent shows nothing"
-    assert figures.shown_valid >= 0.7, figures
+    shown = []
+    for case in own_cases(240):
+        request = Fill(id=1, document=case.name, parts=(case.prefix, case.suffix), min_confidence=MIN_CONFIDENCE)
+        filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
+        context = context_at(snapshot(case.prefix + case.suffix), len(case.prefix), "automatic")
+        if filled.candidates and reason_to_drop(filled.candidates[0].text, context) is None:
+            best = filled.candidates[0]
+            shown.append(judge(case, Attempt(best.text, best.confidence, 0.0, 0)).is_valid)
+    assert len(shown) >= 24, "a checkpoint that stays silent shows nothing"
+    assert sum(shown) / len(shown) >= 0.7, f"{sum(shown)} of {len(shown)}"

@@ -25,6 +25,9 @@ def judged(marked: str, text: str) -> str | None:
         ("x = 1║", ")", "closes nothing"),
         ("x = [║]", "1]", "closed after the cursor"),
         ("f(a[║])", "0])", "closed after the cursor"),
+        ("x = ║", "{", "nothing closes"),
+        ("x = f(║)", "g(a", "nothing closes"),
+        ("x = ║\ny = (1)\n", "f(a", "nothing closes"),
     ],
 )
 def test_what_a_user_would_have_to_clean_up_is_dropped(marked: str, text: str, reason: str) -> None:
@@ -37,6 +40,8 @@ def test_what_a_user_would_have_to_clean_up_is_dropped(marked: str, text: str, r
     ("marked", "text"),
     [
         ("foo(║", "a)"),
+        ("x = f(║))", "g(a"),
+        ("x = ║\n    1,\n]\n", "["),
         ("foo(bar(║)", "a)"),
         ("foo(║)", "a, bar(b)"),
         ("foo(║)", "':)'"),

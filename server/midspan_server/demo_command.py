@@ -111,10 +111,14 @@ def _print_scene(console: Console, scene: Scene, gap: Snapshot, cursor: Position
 
 
 def _print_end(console: Console) -> None:
+    console.print("These gaps repeat what the file says elsewhere and go well; the README has the average.\n")
     program = "midspan" if shutil.which("midspan") else shlex.quote(str(Path(sys.executable).with_name("midspan")))
     for what, how in (
         ("Watch a gap of a file of yours settle:", f"{program} fill FILE --at LINE:COL --watch"),
-        ("Neovim 0.12, with editors/nvim on the runtimepath:", ':lua vim.lsp.enable("midspan")'),
+        (
+            "Neovim 0.12, with editors/nvim on the runtimepath:",
+            f':lua vim.lsp.config("midspan", {{ cmd = {{ "{program}", "lsp" }} }}) vim.lsp.enable("midspan")',
+        ),
         ("Any other editor starts this for Python files:", f"{program} lsp"),
     ):
         console.print(Text(what), Text(f"  {how}", style="bold"), sep="\n", soft_wrap=True)

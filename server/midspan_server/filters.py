@@ -16,6 +16,7 @@ Filter = Callable[[str, Context], str | None]
 """Takes the text of a suggestion and returns why it must not be shown, or None."""
 
 _OPENER_OF = {")": "(", "]": "[", "}": "{"}
+_CLOSER_OF = {opener: closer for closer, opener in _OPENER_OF.items()}
 _UNCODED = re.compile(
     r'"""[\s\S]*?(?:"""|\Z)' r"|'''[\s\S]*?(?:'''|\Z)" r'|"(?:\\.|[^"\\\n])*"?' r"|'(?:\\.|[^'\\\n])*'?" r"|#[^\n]*"
 )
@@ -70,7 +71,23 @@ def unbalanced_closer(text: str, context: Context) -> str | None:
     return None
 
 
-FILTERS: tuple[Filter, ...] = (blank, repeats_what_follows, unbalanced_closer)
+def unclosed_opener(text: str, context: Context) -> str | None:
+    """Drops a suggestion that opens a bracket which neither it nor what follows closes."""
+    block = _current_block(context.prefix)
+    before = _brackets(block)
+    opened = Counter[str]()
+    for bracket in _brackets(block + text)[len(before) :]:
+        opener = _OPENER_OF.get(bracket, bracket)
+        opened[opener] = max(opened[opener] + (1 if bracket == opener else -1), 0)
+    n_wanted = _n_unopened(_brackets(context.suffix))
+    for opener, n in opened.items():
+        n_open_before = max(before.count(opener) - before.count(_CLOSER_OF[opener]), 0)
+        if n > max(n_wanted[opener] - n_open_before, 0):
+            return f"the suggestion opens a {opener} that nothing closes"
+    return None
+
+
+FILTERS: tuple[Filter, ...] = (blank, repeats_what_follows, unbalanced_closer, unclosed_opener)
 
 
 def reason_to_drop(text: str, context: Context) -> str | None:

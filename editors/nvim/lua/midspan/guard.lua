@@ -171,6 +171,12 @@ function M.attach(client, bufnr)
   end
   shown[bufnr] = { client = client, serial = 0, suggestions = {} }
   vim.lsp.inline_completion.enable(true, { bufnr = bufnr })
+  if vim.api.nvim_get_mode().mode:sub(1, 1) == "i" and vim.api.nvim_get_current_buf() == bufnr then
+    -- What was typed before the server was there deserves an answer too; Neovim asks when the cursor moves.
+    vim.schedule(function()
+      vim.api.nvim_exec_autocmds("CursorMovedI", { buffer = bufnr })
+    end)
+  end
 
   local group = vim.api.nvim_create_augroup("midspan.buffer." .. bufnr, {})
   vim.api.nvim_create_autocmd({ "CursorMovedI", "TextChangedI", "TextChangedP" }, {
