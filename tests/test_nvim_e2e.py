@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -262,15 +263,21 @@ def test_in_a_terminal_the_ghost_text_has_its_own_colour(
         colour = opened.lua("return vim.api.nvim_get_hl(0, { name = 'ComplHint', link = false }).fg")
         typed, shown = opened.line.lstrip(), ghost.text.split("\n")[0]
         screen = poll(
-            lambda: (text := terminal.capture()) and typed + shown in Text.from_ansi(text).plain and text,
-            "the ghost text did not reach the screen",
+            lambda: (drawn := terminal.capture()) and is_ghost(drawn, typed, shown, colour) and drawn,
+            "the ghost text did not reach the screen in its own colour",
         )
     keep_artefact(screen)
+
+
+def is_ghost(screen: str, typed: str, shown: str, colour: int) -> bool:
+    """Tells whether somewhere on the screen `shown` follows `typed` in the given colour, and `typed` has another."""
     text = Text.from_ansi(screen)
-    start = text.plain.rindex(typed + shown) + len(typed)
-    assert colour_at(text, start) == colour
-    assert colour_at(text, start + len(shown) - 1) == colour
-    assert colour_at(text, start - 1) != colour
+    starts = [found.start() + len(typed) for found in re.finditer(re.escape(typed + shown), text.plain)]
+    return any(
+        {colour_at(text, start), colour_at(text, start + len(shown) - 1)} == {colour}
+        and colour_at(text, start - 1) != colour
+        for start in starts
+    )
 
 
 def colour_at(text: Text, offset: int) -> int | None:
