@@ -16,7 +16,7 @@ from midspan_engine.order import Order
 from midspan_engine.tokens import Tokens
 
 MAX_DRAFT = 6
-"""Slots behind the frontier that are read in one pass: a step commits 2 to 3 on average, rarely more than 6."""
+"""Slots behind the frontier that are read in one pass: chosen; a fill of 12 tokens takes 7 to 8 steps."""
 _UNREAD = 1e-3
 """Scales the logits of slots that the vote has not read: their best token stays, but nobody is sure of it."""
 
