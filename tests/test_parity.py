@@ -139,6 +139,10 @@ def test_training_passes_equal_those_of_inference_within_the_window(pair: Pair) 
     cache.truncate(n_context)
     trained = pair.own.decode_rows(canvas, context, torch.tensor([n_context]), None)
     assert apart(pair.own.logits(trained), pair.own.logits(pair.own.decode(canvas, cache))) < TOLERANCE
+    # in training a sliding layer sees all of a row, so nothing but the context may lie outside the window here
+    behind = tokens(pair.shape, 1, seed=602)
+    went_on = pair.own.continue_rows(behind, context, torch.tensor([n_context]))
+    assert apart(went_on, pair.own.encode(behind, cache)) < TOLERANCE
 
 
 def test_bf16_logits_equal_the_reference_under_teacher_forcing(pair: Pair) -> None:

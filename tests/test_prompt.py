@@ -60,7 +60,7 @@ def test_an_end_that_is_near_is_pinned(suffix: str) -> None:
 
 
 def test_an_end_that_is_far_is_not_claimed() -> None:
-    far = prompt_of("x = f(", "y\n" * 1500, n_slots=4096, infill=msgspec.structs.replace(BLANKS, head_tokens=4000))
+    far = prompt_of("x = f(", "y\n" * 5000, n_slots=9000, infill=msgspec.structs.replace(BLANKS, head_tokens=8900))
     assert embedded_tokens().eos_token_id not in far.canvas.ids
 
 

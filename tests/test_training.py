@@ -88,6 +88,7 @@ matrix_lr = 1e-2
 other_lr = 1e-2
 weight_decay = 0.01
 canvas_weight = 1.0
+quoted_weight = 1.0
 self_conditioning_share = 0.5
 average_decay = 0.8
 [infill]
@@ -100,6 +101,7 @@ prompt_tokens = 112
 tail_tokens = 8
 head_tokens = 40
 gap_tokens = 40
+quote_tokens = 12
 """
 
 

@@ -1,80 +1,86 @@
-"""The encoder's vote: the canvas drafts a run of tokens, one causal pass reads it and has its say on each of them.
+"""The encoder's vote: with the tied output head it is a language model, which reads the suffix quoted before the gap.
 
-The encoder with the tied output head is a language model of the text before a slot; on a small checkpoint it is the
-better-trained half. The canvas knows what follows. Their log-probabilities are averaged, slot by slot: what the
-encoder says of a slot holds as long as the slots before it got the tokens that it has read.
+It predicts a token in a fraction of a decoder pass, so what it alone is sure of is committed at once. Where it is in
+doubt the canvas is denoised; it drafts a run of tokens, one encoder pass reads the run, and their log-probabilities
+are averaged slot by slot: what the encoder says of a slot holds as long as the slots before it got the tokens that it
+has read. The encoder is the better-trained half of a small checkpoint, since every token of a text is a target for it;
+what the document repeats is mixed into what it says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from midspan_engine.causal_reader import CausalReader
 from midspan_engine.config import InfillConfig
-from midspan_engine.kv import KVCache
-from midspan_engine.models.diffusion_gemma import DiffusionGemma
-from midspan_engine.order import Order
-from midspan_engine.tokens import Tokens
+from midspan_engine.healing import GapRules
+from midspan_engine.left_to_right import LeftToRight
+from midspan_engine.prompt import quote
+from midspan_engine.repeats import Repeats
 
 MAX_DRAFT = 6
-"""Slots behind the frontier that are read in one pass: chosen; a fill of 12 tokens takes 7 to 8 steps."""
+"""Slots behind the frontier that are read in one pass: chosen."""
 _UNREAD = 1e-3
 """Scales the logits of slots that the vote has not read: their best token stays, but nobody is sure of it."""
 
 
 class CausalVote:
-    """Mixes the encoder's opinion into the logits of the slots next to be committed."""
+    """What the encoder commits alone during one fill, and its opinion mixed into the canvas' logits."""
 
-    def __init__(self, model: DiffusionGemma, tokens: Tokens, infill: InfillConfig) -> None:
+    def __init__(
+        self, infill: InfillConfig, rules: GapRules, reader: CausalReader, repeats: Repeats | None, pad_token_id: int
+    ) -> None:
         assert infill.blank_token_id is not None, "the vote needs to know how a gap ends"
-        self._model, self._weight, self._blank = model, infill.causal_weight, infill.blank_token_id
-        device = model.embed_tokens.weight.device
-        self._is_break_V = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=device)
-        for index, spelling in enumerate(tokens.spellings):
-            self._is_break_V[index] = spelling[:1] in (b"\n", b"\r")
-        self._ends = {tokens.eos_token_id, tokens.pad_token_id}
+        self._infill, self._blank, self._pad = infill, infill.blank_token_id, pad_token_id
+        self._rules, self._reader, self._repeats = rules, reader, repeats
 
-    def mix(self, z_BGV: torch.Tensor, order: Order, canvas_BC: torch.Tensor, cache: KVCache) -> torch.Tensor:
-        """Returns logits [B, G, V] of the canvas with the vote mixed into the leftmost open gap of each row.
-
-        `z_BGV` are the constrained logits of this step, `canvas_BC` what the decoder has seen,
-        `cache` the context in front of it; it is as long at the end as before.
-        """
-        mixed_BGV = z_BGV * _UNREAD
-        for row, canvas in enumerate(canvas_BC.tolist()):
-            first = 0
-            for gap in order.task.canvas.gaps:
-                known = order.known_BG[row, first : first + len(gap)].tolist()
-                if not all(known):
-                    start = known.index(False)
-                    frontier = first + start
-                    z_DV = z_BGV[row, frontier : first + len(gap)][: MAX_DRAFT + 1]
-                    left = [token for token in canvas[: gap.start + start] if token != self._blank]
-                    if left:
-                        z_DV = self._read(z_DV, left, canvas[gap.stop] if gap.stop < len(canvas) else None, cache)
-                    mixed_BGV[row, frontier : frontier + len(z_DV)] = z_DV
+    def run_ahead(self, order: LeftToRight, is_cancelled: Callable[[], bool]) -> None:
+        """Commits what the encoder is sure of, token by token, in the leftmost open gap of each row."""
+        for row in range(order.task.n_rows):
+            while (gap := order.open_gap(row)) is not None and not is_cancelled():
+                z_1V = self._read(order, row, gap, [])
+                required = order.required(row, gap)
+                p_V = self._rules.constrain(z_1V, 0, required, order.task.single_line)[0].softmax(-1)
+                confidence, token = p_V.max(-1)
+                if confidence < self._infill.sure_confidence:
                     break
-                first += len(gap)
+                order.commit(row, gap, int(token), float(confidence))
+
+    def mix(self, z_BGV: torch.Tensor, order: LeftToRight) -> torch.Tensor:
+        """Returns the constrained logits of a step with the vote mixed into the leftmost open gap of each row."""
+        mixed_BGV = z_BGV * _UNREAD
+        for row in range(order.task.n_rows):
+            gap = order.open_gap(row)
+            if gap is not None:
+                slots = order.open_slots(row, gap)
+                z_DV = self._mix(z_BGV[row, slots.start : slots.stop][: MAX_DRAFT + 1], order, row, gap)
+                mixed_BGV[row, slots.start : slots.start + len(z_DV)] = z_DV
         return mixed_BGV
 
-    def _read(self, z_DV: torch.Tensor, left: list[int], following: int | None, cache: KVCache) -> torch.Tensor:
+    def _mix(self, z_DV: torch.Tensor, order: LeftToRight, row: int, gap: int) -> torch.Tensor:
         """Returns the mixed logits of the slots up to the first one where canvas and vote part, that one included."""
         draft = z_DV.argmax(-1).tolist()
         if self._blank in draft:
             draft = draft[: draft.index(self._blank) + 1]
-        ids = torch.tensor([left + draft[:-1]], device=z_DV.device)
-        length = cache.length
-        hidden_DH = self._model.encode(ids, cache)[0, len(left) - 1 :]
-        cache.truncate(length)
-        causal_DV = self._vote(self._model.logits(hidden_DH).softmax(-1), following)
-        mixed_DV = (1 - self._weight) * z_DV[: len(draft)].log_softmax(-1) + self._weight * causal_DV
-        agreed = (mixed_DV.argmax(-1).tolist(), draft)
-        n_read = next((slot + 1 for slot, (a, b) in enumerate(zip(*agreed, strict=True)) if a != b), len(draft))
+        weight = self._infill.causal_weight
+        causal_DV = self._read(order, row, gap, draft[:-1])
+        mixed_DV = (1 - weight) * z_DV[: len(draft)].log_softmax(-1) + weight * causal_DV
+        agreed = zip(mixed_DV.argmax(-1).tolist(), draft, strict=True)
+        n_read = next((slot + 1 for slot, (a, b) in enumerate(agreed) if a != b), len(draft))
         return mixed_DV[:n_read]
 
-    def _vote(self, p_DV: torch.Tensor, following: int | None) -> torch.Tensor:
-        """Returns log-probabilities in which the blank stands for "here comes what follows the gap"."""
-        if following is None or following in self._ends or self._is_break_V[following]:
-            p_DV[:, self._blank] = p_DV[:, self._is_break_V].sum(-1)
-        else:
-            p_DV[:, self._blank] = p_DV[:, following]
+    def _read(self, order: LeftToRight, row: int, gap: int, draft: list[int]) -> torch.Tensor:
+        """Returns log-probabilities [D + 1, V] of the frontier of a gap and of the slots behind each draft token."""
+        canvas, gaps = order.row(row), order.task.canvas.gaps
+        own = gaps[gap]
+        end = gaps[gap + 1].start if gap + 1 < len(gaps) else len(canvas)
+        following = [token for token in canvas[own.stop : end] if token != self._pad]
+        before = [token for token in canvas[: own.start] if token != self._blank]
+        committed = canvas[own.start : own.stop - len(order.open_slots(row, gap))]
+        left = quote(before, following, self._infill) + committed
+        p_DV = self._reader.logits(left + draft, len(left) - 1).softmax(-1)
+        if self._repeats is not None and gap == 0:
+            self._repeats.mix(p_DV, [committed + draft[:n] for n in range(len(draft) + 1)])
         return (p_DV + torch.finfo(torch.float32).tiny).log()

@@ -85,6 +85,12 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Left-to-right order only: a run is committed while the top-1 probability stays above this."""
     causal_weight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     """Left-to-right order only: weight of the encoder's opinion beside the canvas' own."""
+    sure_confidence: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    """Probability from which the encoder alone commits a token; above 1 it never does."""
+    quote_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Most tokens of the suffix that are quoted to the encoder for that opinion; needs mask and blank tokens."""
+    repeat_weights: tuple[Annotated[float, msgspec.Meta(ge=0, lt=1)], ...] = ()
+    """Share of what the document repeats in that opinion, by the number of tokens that match; the last for more."""
     confidence_power: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     """Calibrates: a candidate's confidence is the product of its tokens' probabilities to this power."""
 

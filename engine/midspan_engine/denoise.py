@@ -71,6 +71,11 @@ def denoise(
             raise Cancelled("the request was withdrawn")
         if n_steps and time.perf_counter() > task.deadline:
             break
+        # alternatives part at the first slot that the canvas decides
+        if vote is not None and isinstance(order, LeftToRight) and (n_steps or task.n_rows == 1):
+            vote.run_ahead(order, is_cancelled)
+            if order.is_done or order.is_hopeless:
+                break
         canvas_BC[:, gap_slots] = order.slots_BG
         known_BC[:, gap_slots] = order.known_BG
         soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, soft_BGH)
@@ -79,7 +84,10 @@ def denoise(
         if z_BGV.isnan().any():
             raise EngineError("the model computes no numbers: the checkpoint is damaged, get it again")
         z_BGV = order.constrain(z_BGV)
-        order.advance(z_BGV if vote is None else vote.mix(z_BGV, order, canvas_BC, cache))
+        if vote is not None and isinstance(order, LeftToRight):
+            order.advance(vote.mix(z_BGV, order))
+        else:
+            order.advance(z_BGV)
         n_steps += 1
         if on_step is not None:
             on_step(n_steps, order)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from midspan_engine.canvas import Canvas
+from midspan_engine.causal_reader import CausalReader
 from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import (
     GenerationConfig,
@@ -28,6 +29,7 @@ from midspan_engine.order import Order, Task
 from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.prompt import Prompt, build_prompt
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
+from midspan_engine.repeats import Repeats
 from midspan_engine.tokens import Tokens
 from midspan_engine.weights import load_weights
 
@@ -46,7 +48,8 @@ class Engine:
         self.model, self.tokens, self.infill, self.generation = model, tokens, infill, generation
         self.rules = GapRules(tokens, infill.blank_token_id)
         self.prefixes = PrefixCache(model)
-        self._vote = CausalVote(model, tokens, infill) if infill.causal_weight > 0 else None
+        breaks = (index for index, spelling in enumerate(tokens.spellings) if spelling[:1] in (b"\n", b"\r"))
+        self._breaks = frozenset(breaks)
 
     @classmethod
     def load(cls, checkpoint: Path) -> Engine:
@@ -162,8 +165,32 @@ class Engine:
                 send(Draft(id=request.id, step=step, slots=self._slots(prompt.canvas, order)))
 
         return denoise(
-            self.model, cache, task, self.rules, self.infill, self.generation, is_cancelled, on_step, self._vote
+            self.model,
+            cache,
+            task,
+            self.rules,
+            self.infill,
+            self.generation,
+            is_cancelled,
+            on_step,
+            self._vote(prompt, cache),
         )
+
+    def _vote(self, prompt: Prompt, cache: KVCache) -> CausalVote | None:
+        infill = self.infill
+        if infill.causal_weight == 0 or infill.blank_token_id is None:
+            return None
+        repeats = None
+        if infill.repeat_weights:
+            repeats = Repeats(
+                prompt.before,
+                prompt.after,
+                end=infill.blank_token_id,
+                breaks=self._breaks,
+                weights=infill.repeat_weights,
+            )
+        reader = CausalReader(self.model, cache)
+        return CausalVote(infill, self.rules, reader, repeats, self.tokens.pad_token_id or 0)
 
     def _slots(self, canvas: Canvas, order: Order) -> tuple[Slot, ...]:
         gap = {slot: index for index, slot in enumerate(canvas.gap_slots)}

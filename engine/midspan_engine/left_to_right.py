@@ -66,6 +66,29 @@ class LeftToRight(Order):
                     self._commit_run(row, gap, range(start, span.stop), tokens[row], confidences[row])
         self._is_first_step = False
 
+    def open_gap(self, row: int) -> int | None:
+        """Returns the leftmost gap of a row that is not done, None when all are."""
+        return next((gap for gap, span in enumerate(self._spans) if self._frontiers[row][gap] < span.stop), None)
+
+    def open_slots(self, row: int, gap: int) -> range:
+        """Returns the slots of a gap that are still hidden, counted over all gap slots."""
+        return range(self._frontiers[row][gap], self._spans[gap].stop)
+
+    def required(self, row: int, gap: int) -> bytes:
+        """Returns what a gap must spell next."""
+        return self._required[row][gap]
+
+    def row(self, row: int) -> list[int]:
+        """Returns the tokens of a whole canvas row, pins included; hidden slots hold noise."""
+        ids = list(self.task.canvas.ids)
+        for slot, token in zip(self.task.canvas.gap_slots, self.slots_BG[row].tolist(), strict=True):
+            ids[slot] = token
+        return ids
+
+    def commit(self, row: int, gap: int, token: int, confidence: float) -> None:
+        """Commits the next slot of a gap; the blank ends it."""
+        self._commit(row, gap, self._frontiers[row][gap], token, confidence)
+
     def _commit_run(self, row: int, gap: int, slots: range, tokens: list[int], confidences: list[float]) -> None:
         """Commits the first of `slots`, and those behind it up to a doubtful one or the end of the text."""
         for slot in slots:

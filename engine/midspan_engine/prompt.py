@@ -13,8 +13,8 @@ STRIDE_TOKENS = 128
 """The prompt's start moves in steps of this many tokens as a file grows, so that the cached prefix stays valid."""
 MAX_HEALED_TOKENS = 8
 """A longer last piece (a word in another script spelled byte by byte) stays pinned: it would fill the gap. Chosen."""
-_HEAD_CHARACTERS = 2048
-"""Characters of the suffix that are tokenised: more than any head spells."""
+_HEAD_CHARACTERS = 8192
+"""Characters of the suffix that are tokenised: more than any head spells, about two screens to look for repeats in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Prompt:
     canvas: Canvas
     required: tuple[bytes, ...]
     """The text that each gap must write again, taken from the end of the part before it."""
+    before: list[int]
+    """All tokens in front of the first gap, what the encoder does not hold included."""
+    after: list[int]
+    """Tokens behind the last gap, more than the canvas pins."""
 
 
 def build_prompt(
@@ -46,15 +50,18 @@ def build_prompt(
     if len(parts) < 2:
         raise InputError("a fill needs the text before and after the gap: give at least two parts")
     healed = [heal(part, tokens) for part in parts[:-1]]
-    prompt = _prefix_ids(healed[0][0], tokens, infill)
+    before = _prefix_ids(healed[0][0], tokens)
+    after = _suffix_ids(parts[-1], tokens, suffix_is_cut)
+    prompt = _cut(before, infill)
     tail = prompt[max(0, len(prompt) - infill.tail_tokens) :]
     middles = [tokens.encode(kept) for kept, _ in healed[1:]]
-    head = _suffix_ids(parts[-1], tokens, suffix_is_cut)[: infill.head_tokens]
+    head = after[: infill.head_tokens]
     hole = infill.mask_token_id if infill.mask_token_id is not None else 0
     room = n_slots - len(tail) - sum(map(len, middles)) - min(len(head), infill.tail_tokens)
     n_gap = max(1, min(n_gap, room // len(healed)))
     canvas = lay_out([tail, *middles, head], [n_gap] * len(healed), n_slots, hole=hole, pad=tokens.pad_token_id or 0)
-    return Prompt(prompt[: len(prompt) - len(tail)], canvas, tuple(required.encode() for _, required in healed))
+    required = tuple(piece.encode() for _, piece in healed)
+    return Prompt(prompt[: len(prompt) - len(tail)], canvas, required, before, after)
 
 
 def heal(part: str, tokens: Tokens) -> tuple[str, str]:
@@ -65,10 +72,24 @@ def heal(part: str, tokens: Tokens) -> tuple[str, str]:
     return part[:point], part[point:]
 
 
-def _prefix_ids(prefix: str, tokens: Tokens, infill: InfillConfig) -> list[int]:
+def quote(tail: list[int], head: list[int], infill: InfillConfig) -> list[int]:
+    """Returns what the encoder reads between the context and a gap: the suffix's first tokens, then the tail.
+
+    The quote stands between two mask tokens, which occur nowhere else in what an encoder reads.
+    """
+    assert infill.mask_token_id is not None, "the mask token marks the quote"
+    return [infill.mask_token_id, *head[: infill.quote_tokens], infill.mask_token_id, *tail]
+
+
+def _prefix_ids(prefix: str, tokens: Tokens) -> list[int]:
     ids = tokens.encode(prefix)
     if tokens.bos_token_id is not None:
         ids.insert(0, tokens.bos_token_id)
+    return ids
+
+
+def _cut(ids: list[int], infill: InfillConfig) -> list[int]:
+    """Returns the last tokens of a prefix that the prompt has room for."""
     surplus = len(ids) - infill.prompt_tokens
     if surplus <= 0:
         return ids

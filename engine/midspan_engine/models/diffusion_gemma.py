@@ -15,6 +15,7 @@ V vocabulary, T tokens of all rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +23,11 @@ from torch import nn
 
 from midspan_engine.config import LayerConfig, ModelConfig
 from midspan_engine.kv import KVCache
+from midspan_kernels.attention import attention
 from midspan_kernels.experts import routed_experts
 from midspan_kernels.norm import rms_norm
 from midspan_kernels.rotary import rotary_angles, rotary_frequencies, rotate
+from midspan_kernels.shared_attention import shared_context_attention
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values, each [B, L, G, D]."""
@@ -122,19 +125,18 @@ class Attention(nn.Module):
         v = self.v_proj(x_BLH).unflatten(-1, (-1, self.head_dim)) if self.is_sliding else k
         return rotate(self.k_norm(k), *angles), rms_norm(v, None, self.eps)
 
+    def attend_behind(
+        self, q: torch.Tensor, context: KeysValues, own: KeysValues, n_context_B: torch.Tensor, is_causal: bool
+    ) -> torch.Tensor:
+        """Returns [B, S, H] for queries over a part of a shared context and the rows' own keys."""
+        out = shared_context_attention(q, context, own, n_context_B, is_causal=is_causal)
+        projected: torch.Tensor = self.o_proj(out.flatten(2))
+        return projected
+
     def attend(self, q: torch.Tensor, seen: KeysValues, mask: torch.Tensor | None, is_causal: bool) -> torch.Tensor:
         """Returns [B, L, H] for queries over all given keys; `mask` is true where a key is visible."""
-        k, v = seen
-        out = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=mask,
-            is_causal=is_causal,
-            scale=1.0,
-            enable_gqa=q.shape[2] != k.shape[2],
-        )
-        projected: torch.Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        out = attention(q, *seen, mask, is_causal=is_causal)
+        projected: torch.Tensor = self.o_proj(out.flatten(2))
         return projected
 
 
@@ -228,6 +230,22 @@ class Layer(nn.Module):
         x = x + self.post_attention_layernorm(self.self_attn.attend(q, seen, mask, is_causal))
         x = x + self.feed_forward(x)
         return x * scalar, own
+
+    def behind(
+        self,
+        x: torch.Tensor,
+        angles: Angles,
+        context: KeysValues,
+        n_context_B: torch.Tensor,
+        is_causal: bool,
+        scalar: torch.Tensor,
+    ) -> torch.Tensor:
+        """Runs the layer over rows [B, S, H] that share contexts, see `shared_context_attention`."""
+        normed = self.input_layernorm(x)
+        own = self.self_attn.keys_values(normed, angles)
+        q = self.self_attn.queries(normed, angles)
+        x = x + self.post_attention_layernorm(self.self_attn.attend_behind(q, context, own, n_context_B, is_causal))
+        return (x + self.feed_forward(x)) * scalar
 
 
 class DiffusionGemma(nn.Module):
@@ -342,6 +360,16 @@ class DiffusionGemma(nn.Module):
             kept.append(own)
         return self.norm(x), kept
 
+    def continue_rows(
+        self, ids_BS: torch.Tensor, context: Sequence[KeysValues], n_context_B: torch.Tensor
+    ) -> torch.Tensor:
+        """Runs the encoder for training over rows that go on from the first n_context[b] tokens of their context.
+
+        `context` as for `decode_rows`; returns hidden states [B, S, H], after the final norm.
+        """
+        scalars = list(self.encoder_layer_scalars)
+        return self._rows_behind(self.embed(ids_BS), context, n_context_B, scalars, is_causal=True)
+
     def decode_rows(
         self,
         canvas_BC: torch.Tensor,
@@ -354,17 +382,24 @@ class DiffusionGemma(nn.Module):
         `context` holds each layer's keys and values, [R, L, G, D] with B a multiple of R: row b of the canvas belongs
         to row b // (B / R) of the context.
         """
-        n_rows, n_slots = canvas_BC.shape
-        n_tokens = context[0][0].shape[1]
-        seen_BL = torch.arange(n_tokens, device=canvas_BC.device)[None] < n_context_B[:, None]
-        mask_B11K = F.pad(seen_BL, (0, n_slots), value=True)[:, None, None]
-        positions_BC = n_context_B[:, None] + torch.arange(n_slots, device=canvas_BC.device)
         x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
-        angles = self.angles(positions_BC, x.dtype)
-        for config, layer, (keys, values) in zip(self.config.layers, self.layers, context, strict=True):
-            repeats = n_rows // keys.shape[0]
-            past = (keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
-            x, _ = layer(x, angles[config.is_sliding], past, mask_B11K, False, layer.layer_scalar)
+        scalars = [layer.layer_scalar for layer in cast("Sequence[Layer]", self.layers)]
+        return self._rows_behind(x, context, n_context_B, scalars, is_causal=False)
+
+    def _rows_behind(
+        self,
+        x: torch.Tensor,
+        context: Sequence[KeysValues],
+        n_context_B: torch.Tensor,
+        scalars: Sequence[torch.Tensor],
+        *,
+        is_causal: bool,
+    ) -> torch.Tensor:
+        positions_BS = n_context_B[:, None] + torch.arange(x.shape[1], device=x.device)
+        angles = self.angles(positions_BS, x.dtype)
+        layers = cast("Sequence[Layer]", self.layers)
+        for config, layer, seen, scalar in zip(self.config.layers, layers, context, scalars, strict=True):
+            x = layer.behind(x, angles[config.is_sliding], seen, n_context_B, is_causal, scalar)
         out: torch.Tensor = self.norm(x)
         return out
 

@@ -1,4 +1,6 @@
-"""Training rows: a stretch of code for the causal loss, and several short canvases cut out of it.
+"""Training rows: a stretch of code for the causal loss, and several gaps cut out of it.
+
+Each gap is asked twice: of the decoder as a canvas, of the encoder as a continuation behind the quoted suffix.
 
 The canvases are laid out as the engine lays them out when it is asked: healed prefix piece in front of the gap, pinned
 tail and head, surplus slots blank. The reveal patterns are those that the sampler produces: mostly "the first tokens
@@ -18,7 +20,7 @@ import torch
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
-from midspan_engine.prompt import heal
+from midspan_engine.prompt import heal, quote
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.gaps import DEFAULT_MIX, cut, draw_kind
 
@@ -40,6 +42,9 @@ slots mostly add noise (chosen; 0.85 before left the frontier 0.6 nats behind th
 _CHARACTERS_PER_SLOT = 8
 """More than any head of a canvas spells on average (3.65 characters a token)."""
 
+IGNORED = -100
+"""Target without a loss, `ignore_index` of torch's cross-entropy."""
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
@@ -54,6 +59,8 @@ class CutCanvas:
     """Tokens of the row that the decoder sees in front of the canvas."""
     middle: list[int]
     """The true tokens of the gap, without the surplus."""
+    quote: list[int]
+    """What the encoder reads between that context and the gap, see `quote`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,12 @@ class Batch:
     targets_BG: torch.Tensor
     weights_BG: torch.Tensor
     """Loss weights; 0 for known and padding slots. A row of them sums to 1 or 0."""
+    quoted_BS: torch.Tensor
+    """Quote and gap for the encoder, as many slots as a canvas has."""
+    spots_BA: torch.Tensor
+    """Which of them predict a token of the gap or its end, padded with slot 0."""
+    answers_BA: torch.Tensor
+    """What they predict, a blank at the end; `IGNORED` for padding."""
 
 
 class ExampleMaker:
@@ -88,6 +101,7 @@ class ExampleMaker:
         assert infill.blank_token_id is not None, "recipes are checked for it"
         assert infill.mask_token_id is not None, "recipes are checked for it"
         self._tokens, self._infill = tokens, infill
+        self._blank: int = infill.blank_token_id
         self._mask, self._pad, self._eos = infill.mask_token_id, tokens.pad_token_id or 0, tokens.eos_token_id or 0
         self._gap_sizes = sorted({*(size for size in GAP_SIZES if size < infill.gap_tokens), infill.gap_tokens})
         self._name = stream.name
@@ -163,7 +177,7 @@ class ExampleMaker:
         n_tail = min(self._infill.tail_tokens, n_prompt - first)
         tail = row[n_prompt - n_tail : n_prompt].tolist()
         canvas = lay_out([tail, head], [self._rng.choice(sizes)], self._n_slots, hole=self._mask, pad=self._pad)
-        return CutCanvas(canvas, n_prompt - n_tail, middle)
+        return CutCanvas(canvas, n_prompt - n_tail, middle, quote(tail, head, self._infill))
 
     def _head(self, after: str, *, is_whole: bool) -> list[int] | None:
         if self._rng.random() < NO_SUFFIX_SHARE:
@@ -180,7 +194,7 @@ class ExampleMaker:
         slots, targets, weights = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float32)
         for index, made in enumerate(cuts):
             gap = made.canvas.gaps[0]
-            blanks = [self._infill.blank_token_id] * (len(gap) - len(made.middle))
+            blanks = [self._blank] * (len(gap) - len(made.middle))
             answer = np.array(made.middle + blanks, dtype=np.int64)
             revealed, weight = self._reveal(len(made.middle), len(gap))
             slots[index, : len(gap)] = gap
@@ -189,8 +203,20 @@ class ExampleMaker:
             canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._mask)
             known[index, gap.start : gap.stop] = revealed
         contexts = np.array([made.n_context for made in cuts], dtype=np.int64)
-        arrays = (rows, canvas, known, contexts, slots, targets, weights)
+        arrays = (rows, canvas, known, contexts, slots, targets, weights, *self._stack_quoted(cuts))
         return Batch(*(torch.from_numpy(array) for array in arrays))
+
+    def _stack_quoted(self, cuts: list[CutCanvas]) -> tuple[Ints, Ints, Ints]:
+        n, n_answers = len(cuts), self._gap_sizes[-1] + 1
+        quoted = np.full((n, self._n_slots), self._pad, np.int64)
+        spots, answers = np.zeros((n, n_answers), np.int64), np.full((n, n_answers), IGNORED, np.int64)
+        for index, made in enumerate(cuts):
+            row = (made.quote + made.middle)[: self._n_slots]
+            answer = [*made.middle, self._blank][: self._n_slots + 1 - len(made.quote)]
+            quoted[index, : len(row)] = row
+            spots[index, : len(answer)] = len(made.quote) - 1 + np.arange(len(answer))
+            answers[index, : len(answer)] = answer
+        return quoted, spots, answers
 
     def _reveal(self, n_middle: int, n_gap: int) -> tuple[Bools, Floats]:
         """Draws which of the gap's slots are known, and weighs the others.

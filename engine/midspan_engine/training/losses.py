@@ -1,12 +1,14 @@
-"""The two losses: next token on the rows, hidden gap slots on the canvases."""
+"""The losses: next token on the rows, next token of gaps behind a quoted suffix, hidden slots of canvases."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
-from midspan_engine.training.examples import Batch
+from midspan_engine.training.examples import IGNORED, Batch
 
 
 def causal_loss(model: DiffusionGemma, rows_RL: torch.Tensor, bos_token_id: int) -> torch.Tensor:
@@ -15,16 +17,26 @@ def causal_loss(model: DiffusionGemma, rows_RL: torch.Tensor, bos_token_id: int)
     return _next_token(model, hidden_RLH, rows_RL, bos_token_id)
 
 
-def infill_losses(
-    model: DiffusionGemma, batch: Batch, bos_token_id: int, *, self_conditioned: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the causal loss and the canvas loss (weighted mean over hidden gap slots, nats).
+class Losses(NamedTuple):
+    """The losses of one batch, nats."""
+
+    causal: torch.Tensor
+    """Next token on the rows."""
+    quoted: torch.Tensor
+    """Next token of the gap, the suffix quoted in front."""
+    canvas: torch.Tensor
+    """Hidden gap slots, a weighted mean."""
+
+
+def infill_losses(model: DiffusionGemma, batch: Batch, bos_token_id: int, *, self_conditioned: bool) -> Losses:
+    """Returns the losses of a batch.
 
     A known slot is its own self-conditioning from the first step on. With `self_conditioned` a first pass, without
     gradient, supplies the soft embeddings of the hidden slots.
     """
     hidden_RLH, context = model.encode_rows(batch.rows_RL)
     causal = _next_token(model, hidden_RLH, batch.rows_RL, bos_token_id)
+    quoted = _quoted(model, batch, context)
     own_BCH = model.embed(batch.canvas_BC).detach() * batch.known_BC[..., None]
     soft_BCH = own_BCH
     if self_conditioned:
@@ -35,7 +47,16 @@ def infill_losses(
             soft_BCH = own_BCH.scatter_add(1, index, soft_BGH.to(own_BCH.dtype))
     logits_BGV = _gap_logits(model, batch, context, soft_BCH)
     loss_BG = F.cross_entropy(logits_BGV.flatten(0, 1), batch.targets_BG.flatten(), reduction="none")
-    return causal, (loss_BG * batch.weights_BG.flatten()).sum() / batch.weights_BG.sum()
+    return Losses(causal, quoted, (loss_BG * batch.weights_BG.flatten()).sum() / batch.weights_BG.sum())
+
+
+def _quoted(
+    model: DiffusionGemma, batch: Batch, context: list[tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor:
+    hidden_BSH = model.continue_rows(batch.quoted_BS, context, batch.n_context_B)
+    index = batch.spots_BA[..., None].expand(-1, -1, hidden_BSH.shape[-1])
+    logits_BAV = model.logits(hidden_BSH.gather(1, index))
+    return F.cross_entropy(logits_BAV.flatten(0, 1), batch.answers_BA.flatten(), ignore_index=IGNORED)
 
 
 def _gap_logits(
@@ -52,5 +73,5 @@ def _gap_logits(
 def _next_token(
     model: DiffusionGemma, hidden_RLH: torch.Tensor, rows_RL: torch.Tensor, bos_token_id: int
 ) -> torch.Tensor:
-    targets = rows_RL[:, 1:].masked_fill(rows_RL[:, 1:] == bos_token_id, -100)
-    return F.cross_entropy(model.logits(hidden_RLH[:, :-1]).flatten(0, 1), targets.flatten(), ignore_index=-100)
+    targets = rows_RL[:, 1:].masked_fill(rows_RL[:, 1:] == bos_token_id, IGNORED)
+    return F.cross_entropy(model.logits(hidden_RLH[:, :-1]).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)

@@ -70,6 +70,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     other_lr: float
     """AdamW, on embeddings, norms and scalars."""
     weight_decay: float
+    quoted_weight: float
+    """Weight of the gap's causal loss behind a quoted suffix."""
     canvas_weight: float
     """Weight of the canvas loss beside the causal loss."""
     self_conditioning_share: float

@@ -21,7 +21,7 @@ from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.examples import ExampleMaker
 from midspan_engine.training.initial import initialise
-from midspan_engine.training.losses import causal_loss, infill_losses
+from midspan_engine.training.losses import Losses, causal_loss, infill_losses
 from midspan_engine.training.meter import Meter
 from midspan_engine.training.optimiser import Optimiser
 from midspan_engine.training.recipe import Recipe, Schedule
@@ -155,10 +155,10 @@ class _Run:
             else:
                 batch = self.examples.batch(n_rows)
                 again = (self.done.step * schedule.self_conditioning_share) % 1 >= 1 - schedule.self_conditioning_share
-                causal, canvas = self.infill(self.model, batch, self.bos, self_conditioned=again)
-                total = causal + schedule.canvas_weight * canvas
-                losses = {"causal": causal.item(), "canvas": canvas.item()}
-                positions += batch.canvas_BC.numel() * self.n_processes
+                found = self.infill(self.model, batch, self.bos, self_conditioned=again)
+                total = found.causal + schedule.quoted_weight * found.quoted + schedule.canvas_weight * found.canvas
+                losses = _numbers(found)
+                positions += (batch.canvas_BC.numel() + batch.quoted_BS.numel()) * self.n_processes
         if not math.isfinite(total.item()):
             raise FloatingPointError(f"the loss at step {self.done.step} is {total.item()}: lower the learning rates")
         torch.autograd.backward(total)
@@ -177,14 +177,14 @@ class _Run:
         own = self._weights()
         put(self.model, self.average)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            causal, canvas = infill_losses(self.model, self.held, self.bos, self_conditioned=False)
+            held = infill_losses(self.model, self.held, self.bos, self_conditioned=False)
         put(self.model, own)
         point = {
             "step": self.done.step,
             "positions": self.done.positions,
             "seconds": round(self.done.seconds, 1),
             "train": losses,
-            "held": {"causal": causal.item(), "canvas": canvas.item()},
+            "held": _numbers(held),
         }
         with self.folder.curve.open("a") as curve:
             curve.write(json.dumps(point) + "\n")
@@ -197,3 +197,7 @@ class _Run:
         if self.rank == 0:
             self.folder.save(self.model, self.average, self.done, self.n_processes)
         dist.barrier()
+
+
+def _numbers(losses: Losses) -> dict[str, float]:
+    return {name: loss.item() for name, loss in losses._asdict().items()}

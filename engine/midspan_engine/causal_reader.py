@@ -1,0 +1,29 @@
+"""What the encoder reads behind the context during one fill; the KV cache stays as long as the context."""
+
+from __future__ import annotations
+
+import torch
+
+from midspan_engine.kv import KVCache
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+
+
+class CausalReader:
+    """Reads token lists that mostly repeat the one before, and encodes only what is new."""
+
+    def __init__(self, model: DiffusionGemma, cache: KVCache) -> None:
+        self._model, self._cache, self._length = model, cache, cache.length
+        self._ids: list[int] = []
+
+    def logits(self, ids: list[int], start: int) -> torch.Tensor:
+        """Returns logits [len(ids) - start, V]: the encoder's opinion of what follows each of `ids[start:]`."""
+        n_shared = 0
+        while n_shared < min(start, len(self._ids)) and self._ids[n_shared] == ids[n_shared]:
+            n_shared += 1
+        # what was read before still lies behind the context: the decoder never writes, and nobody else fills meanwhile
+        self._cache.advance(n_shared)
+        device = self._model.embed_tokens.weight.device
+        hidden_1LH = self._model.encode(torch.tensor([ids[n_shared:]], device=device), self._cache)
+        self._cache.truncate(self._length)
+        self._ids = ids
+        return self._model.logits(hidden_1LH[0, start - n_shared :])
