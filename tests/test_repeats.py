@@ -53,3 +53,11 @@ def test_longer_matches_weigh_more(left: list[int], weight: float) -> None:
     mixed = document.mix(p, [left])
     assert float(mixed[0, 30]) == pytest.approx(0.02 * (1 - weight) + weight)
     assert float(mixed.sum()) == pytest.approx(1)
+
+
+def test_a_draft_goes_on_where_the_last_longest_match_did_and_stops_where_the_gap_would_end() -> None:
+    document = repeats([7, 8, 30, 31, 9, 7, 8, 40, 41, 42, 50, 51, 60, 7], [50, 51, 52])
+    assert document.draft([8], 2) == [40, 41]
+    assert document.draft([8], 6) == [40, 41, 42]
+    assert document.draft([99], 6) == []
+    assert repeats([60, 61], []).draft([60], 6) == [61], "and never into the gap itself"

@@ -39,7 +39,7 @@ def embedded_tokens() -> Tokens:
 
 
 @cache
-def tiny_model(vocab_size: int = 4096, canvas: int = 32, seed: int = 0) -> DiffusionGemma:
+def tiny_model(vocab_size: int = 4096, canvas: int = 32, seed: int = 0, n_experts: int = 2) -> DiffusionGemma:
     """Returns a network of three layers; its weights are drawn from `seed`."""
     sliding = LayerConfig(is_sliding=True, head_dim=16, n_kv_heads=1, rope_theta=1e4, rotated=1.0)
     full = LayerConfig(is_sliding=False, head_dim=16, n_kv_heads=1, rope_theta=1e6, rotated=0.25)
@@ -48,7 +48,7 @@ def tiny_model(vocab_size: int = 4096, canvas: int = 32, seed: int = 0) -> Diffu
         hidden_size=32,
         intermediate_size=48,
         moe_intermediate_size=24,
-        n_experts=2,
+        n_experts=n_experts,
         top_k_experts=1,
         n_heads=2,
         sliding_window=64,

@@ -37,16 +37,28 @@ class CausalVote:
         self._rules, self._reader, self._repeats = rules, reader, repeats
 
     def run_ahead(self, order: LeftToRight, is_cancelled: Callable[[], bool]) -> None:
-        """Commits what the encoder is sure of, token by token, in the leftmost open gap of each row."""
+        """Commits what the encoder is sure of in the leftmost open gap of each row.
+
+        Token by token; where the document repeats itself, what would come next is read along in the same pass.
+        """
         for row in range(order.task.n_rows):
             while (gap := order.open_gap(row)) is not None and not is_cancelled():
-                z_1V = self._read(order, row, gap, [])
-                required = order.required(row, gap)
-                p_V = self._rules.constrain(z_1V, 0, required, order.task.single_line)[0].softmax(-1)
-                confidence, token = p_V.max(-1)
-                if confidence < self._infill.sure_confidence:
+                if not self._commit_sure(order, row, gap):
                     break
-                order.commit(row, gap, int(token), float(confidence))
+
+    def _commit_sure(self, order: LeftToRight, row: int, gap: int) -> bool:
+        """Commits tokens up to one that the draft did not foresee; False when there is doubt about one of them."""
+        draft = self._repeats.draft(order.committed(row, gap), MAX_DRAFT) if self._repeats and gap == 0 else []
+        z_DV = self._read(order, row, gap, draft)
+        for slot in range(len(draft) + 1):
+            z_1V = self._rules.constrain(z_DV[slot, None], 0, order.required(row, gap), order.task.single_line)
+            confidence, token = self._repeated(z_1V, order, row, gap, [])[0].softmax(-1).max(-1)
+            if confidence < self._infill.sure_confidence:
+                return False
+            order.commit(row, gap, int(token), float(confidence))
+            if draft[slot : slot + 1] != [int(token)] or not order.open_slots(row, gap):
+                break
+        return True
 
     def mix(self, z_BGV: torch.Tensor, order: LeftToRight) -> torch.Tensor:
         """Returns the constrained logits of a step with the vote mixed into the leftmost open gap of each row."""
@@ -66,21 +78,26 @@ class CausalVote:
             draft = draft[: draft.index(self._blank) + 1]
         weight = self._infill.causal_weight
         causal_DV = self._read(order, row, gap, draft[:-1])
-        mixed_DV = (1 - weight) * z_DV[: len(draft)].log_softmax(-1) + weight * causal_DV
+        mixed_DV = (1 - weight) * z_DV[: len(draft)].log_softmax(-1) + weight * causal_DV.log_softmax(-1)
+        mixed_DV = self._repeated(mixed_DV, order, row, gap, draft[:-1])
         agreed = zip(mixed_DV.argmax(-1).tolist(), draft, strict=True)
         n_read = next((slot + 1 for slot, (a, b) in enumerate(agreed) if a != b), len(draft))
         return mixed_DV[:n_read]
 
     def _read(self, order: LeftToRight, row: int, gap: int, draft: list[int]) -> torch.Tensor:
-        """Returns log-probabilities [D + 1, V] of the frontier of a gap and of the slots behind each draft token."""
+        """Returns the encoder's logits [D + 1, V] of the frontier of a gap and of the slots behind each draft token."""
         canvas, gaps = order.row(row), order.task.canvas.gaps
         own = gaps[gap]
         end = gaps[gap + 1].start if gap + 1 < len(gaps) else len(canvas)
         following = [token for token in canvas[own.stop : end] if token != self._pad]
         before = [token for token in canvas[: own.start] if token != self._blank]
-        committed = canvas[own.start : own.stop - len(order.open_slots(row, gap))]
-        left = quote(before, following, self._infill) + committed
-        p_DV = self._reader.logits(left + draft, len(left) - 1).softmax(-1)
-        if self._repeats is not None and gap == 0:
-            self._repeats.mix(p_DV, [committed + draft[:n] for n in range(len(draft) + 1)])
-        return (p_DV + torch.finfo(torch.float32).tiny).log()
+        left = quote(before, following, self._infill) + order.committed(row, gap)
+        return self._reader.logits(left + draft, len(left) - 1)
+
+    def _repeated(self, z_DV: torch.Tensor, order: LeftToRight, row: int, gap: int, draft: list[int]) -> torch.Tensor:
+        """Returns log-probabilities of the same slots with what the document repeats mixed in; -inf stays."""
+        if self._repeats is None or gap > 0:
+            return z_DV
+        committed = order.committed(row, gap)
+        p_DV = self._repeats.mix(z_DV.softmax(-1), [committed + draft[:n] for n in range(len(draft) + 1)])
+        return p_DV.log().masked_fill(z_DV == -torch.inf, -torch.inf)

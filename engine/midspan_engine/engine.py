@@ -52,8 +52,8 @@ class Engine:
         self._breaks = frozenset(breaks)
 
     @classmethod
-    def load(cls, checkpoint: Path) -> Engine:
-        """Reads a checkpoint folder. Raises CheckpointError when it cannot be used."""
+    def load(cls, checkpoint: Path, on_progress: Callable[[float], None] = lambda share: None) -> Engine:
+        """Reads a checkpoint folder and tells the share read, 0..1. Raises CheckpointError when it cannot be used."""
         config = load_model_config(checkpoint)
         infill = load_infill_config(checkpoint)
         tokens = Tokens.load(checkpoint / "tokenizer.json")
@@ -66,7 +66,8 @@ class Engine:
             index = getattr(infill, name)
             if index is not None and not 0 <= index < tokens.n_ids:
                 raise CheckpointError(f"{checkpoint / 'infill_config.json'}: {name} {index} is no id of its tokenizer")
-        model = load_weights(checkpoint, config, cpu_dtype()).eval().requires_grad_(False)
+        model = load_weights(checkpoint, config, cpu_dtype(), on_progress).eval().requires_grad_(False)
+        model.fuse()
         return cls(model, tokens, infill, load_generation_config(checkpoint))
 
     @property

@@ -74,6 +74,10 @@ class LeftToRight(Order):
         """Returns the slots of a gap that are still hidden, counted over all gap slots."""
         return range(self._frontiers[row][gap], self._spans[gap].stop)
 
+    def committed(self, row: int, gap: int) -> list[int]:
+        """Returns the tokens of a gap up to its frontier."""
+        return self.slots_BG[row, self._spans[gap].start : self._frontiers[row][gap]].tolist()
+
     def required(self, row: int, gap: int) -> bytes:
         """Returns what a gap must spell next."""
         return self._required[row][gap]

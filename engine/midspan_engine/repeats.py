@@ -29,7 +29,7 @@ class Repeats:
 
         `weights` are the shares of this opinion by length of the match, the last one for longer matches too.
         """
-        self._weights, self._before = weights, list(before[-MAX_MATCH:])
+        self._weights, self._before, self._end = weights, list(before[-MAX_MATCH:]), end
         # no match runs across the gap
         self._ids: Ints = np.array([*before, -1, *after], dtype=np.int64)
         self._answers = self._with_ends(list(after[:2]), end, breaks)
@@ -61,6 +61,19 @@ class Repeats:
 
     def following(self, left: Sequence[int]) -> tuple[int, Ints]:
         """Returns the length of the longest match of the tokens up to a place, and what followed each such match."""
+        length, ends = self._matches(left)
+        return length, self._answers[ends + 1]
+
+    def draft(self, left: Sequence[int], n_tokens: int) -> list[int]:
+        """Returns up to so many tokens that followed the last of the longest matches, up to where the gap would end."""
+        _, ends = self._matches(left)
+        if not len(ends):
+            return []
+        found: list[int] = self._answers[ends[-1] + 1 : ends[-1] + 1 + n_tokens].tolist()
+        return found[: next((i for i, token in enumerate(found) if token in (self._end, -1)), len(found))]
+
+    def _matches(self, left: Sequence[int]) -> tuple[int, Ints]:
+        """Returns the length of the longest matches and the places of their last tokens; none when nothing matches."""
         ends = np.flatnonzero(self._answers[1:] >= 0)
         length = 0
         for token in [*self._before, *left][: -MAX_MATCH - 1 : -1]:
@@ -69,4 +82,4 @@ class Repeats:
             if not len(closer):
                 break
             ends, length = closer, length + 1
-        return length, self._answers[ends + 1] if length else self._ids[:0]
+        return length, ends if length else ends[:0]

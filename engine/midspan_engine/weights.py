@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +61,21 @@ class _Stored(msgspec.Struct, frozen=True):
     dtype: str
 
 
-def load_weights(folder: Path, config: ModelConfig, dtype: torch.dtype) -> DiffusionGemma:
+def load_weights(
+    folder: Path, config: ModelConfig, dtype: torch.dtype, on_progress: Callable[[float], None] = lambda share: None
+) -> DiffusionGemma:
     """Returns the model of a checkpoint folder in evaluation mode, on the CPU, with parameters of type `dtype`.
 
-    Reads model.safetensors, or the shards that model.safetensors.index.json names. Raises CheckpointError for missing,
-    extra, mis-shaped or quantised tensors, for truncated or missing files, and for folders without safetensors.
+    Reads model.safetensors, or the shards that model.safetensors.index.json names, and tells the share
+    of the weights read, 0..1. Raises CheckpointError for missing, extra, mis-shaped or quantised tensors, for truncated
+    or missing files, and for folders without safetensors.
     """
     _refuse_quantisation_file(folder)
     stored = _read_headers(_weight_files(folder), folder)
     with torch.device("meta"):
         model = DiffusionGemma(config)
     _check(stored, {checkpoint_name(name): p.shape for name, p in model.named_parameters()}, folder)
-    _fill(model, stored, dtype)
+    _fill(model, stored, dtype, on_progress)
     return model.eval()
 
 
@@ -200,9 +203,12 @@ def _check(stored: dict[str, _Stored], wanted: dict[str, torch.Size], folder: Pa
         )
 
 
-def _fill(model: DiffusionGemma, stored: dict[str, _Stored], dtype: torch.dtype) -> None:
+def _fill(
+    model: DiffusionGemma, stored: dict[str, _Stored], dtype: torch.dtype, on_progress: Callable[[float], None]
+) -> None:
     """Replaces every parameter by its stored tensor, file by file."""
     by_file: dict[Path, list[str]] = {}
+    n_weights, n_read = sum(parameter.numel() for parameter in model.parameters()), 0
     for name in dict(model.named_parameters()):
         by_file.setdefault(stored[checkpoint_name(name)].file, []).append(name)
     for file, names in by_file.items():
@@ -214,6 +220,8 @@ def _fill(model: DiffusionGemma, stored: dict[str, _Stored], dtype: torch.dtype)
                     own = torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
                     owner, _, leaf = name.rpartition(".")
                     setattr(model.get_submodule(owner), leaf, nn.Parameter(own))
+                    n_read += own.numel()
+                    on_progress(n_read / n_weights)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}): download it again") from error
 

@@ -1,8 +1,8 @@
 """Attention of several short rows behind one shared context, as training needs it.
 
-Copying the context to every row that goes on from it costs more than the attention itself: its scores are one large
-product over all rows of a context instead. Shape suffixes: B rows, R contexts, K = B / R rows of a context, S slots of a
-row, L tokens of a context, N heads, G kv heads, J = N / G, D head dim.
+Copying the context to every row that goes on from it costs more than the attention itself: its scores are one
+large product over all rows of a context instead. Shape suffixes: B rows, R contexts, K = B / R rows of a context,
+S slots of a row, L tokens of a context, N heads, G kv heads, J = N / G, D head dim.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from torch import nn
 
 from midspan_engine.config import LayerConfig, ModelConfig
 from midspan_engine.kv import KVCache
+from midspan_engine.models.fused import FusedLayer
 from midspan_kernels.attention import attention
 from midspan_kernels.experts import routed_experts
 from midspan_kernels.norm import rms_norm
@@ -197,6 +198,7 @@ class Layer(nn.Module):
         self.pre_feedforward_layernorm_2 = Norm(h, eps)
         self.post_feedforward_layernorm_2 = Norm(h, eps)
         self.layer_scalar = nn.Parameter(torch.ones(1))
+        self.fused: FusedLayer | None = None
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the residual branch behind attention, [B, L, H]."""
@@ -220,6 +222,8 @@ class Layer(nn.Module):
 
         With `wanted`, indices along L, only those places of x are computed and returned; their keys are all seen.
         """
+        if self.fused is not None:
+            return self.fused(x, angles, past, mask, is_causal, scalar, wanted)
         normed = self.input_layernorm(x)
         own = self.self_attn.keys_values(normed, angles)
         if wanted is not None:
@@ -259,6 +263,13 @@ class DiffusionGemma(nn.Module):
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_conditioning = SelfConditioning(config.hidden_size, config.intermediate_size, config.rms_norm_eps)
         self.encoder_layer_scalars = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in config.layers)
+
+    def fuse(self) -> None:
+        """Folds the weights of a dense model for faster passes; nothing may change them afterwards."""
+        for layer in cast("Sequence[Layer]", self.layers):
+            if self.config.n_experts == 1:
+                attention = layer.self_attn
+                layer.fused = FusedLayer(layer.state_dict(), head_dim=attention.head_dim, eps=attention.eps)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns scaled embeddings [..., H]; the scale sqrt(H) is rounded to the weights' type, as the source does."""
@@ -312,7 +323,7 @@ class DiffusionGemma(nn.Module):
             is_sliding = self.config.layers[index].is_sliding
             past = cache.window(index, start, window - 1 if is_sliding else None)
             mask = masks[is_sliding]
-            x, own = layer(x, angles[is_sliding], past, mask, mask is None, scalar)
+            x, own = layer(x, angles[is_sliding], past, mask, mask is None and n_tokens > 1, scalar)
             cache.append(index, *own)
         cache.advance(n_tokens)
         out: torch.Tensor = self.norm(x)
@@ -409,8 +420,13 @@ def _concatenate(past: KeysValues, own: KeysValues) -> KeysValues:
 
 
 def _causal_mask(queries: torch.Tensor, first_key: int, window: int | None) -> torch.Tensor | None:
-    """Returns [L, K], true where the key is visible; None when plain causality over the same tokens says it all."""
+    """Returns [L, K], true where the key is visible.
+
+    None when plain causality over the same tokens says it all, or a single query sees all keys from `first_key` on.
+    """
     n_queries, end = len(queries), int(queries[-1]) + 1
+    if n_queries == 1:
+        return None
     if n_queries == end and (window is None or end <= window):
         return None
     keys = torch.arange(first_key, end, device=queries.device)
