@@ -5,7 +5,7 @@ NEOVIM := $(CURDIR)/.cache/neovim
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test slow e2e lint types fix bench vscode ci
+.PHONY: help setup demo test slow e2e lint types fix bench soak vscode ci
 
 help: ## show these targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ fix: $(STAMP) ## apply formatting and safe fixes
 
 bench: $(STAMP) ## measure latency and throughput of this machine
 	@$(BIN)/midspan bench
+
+soak: $(STAMP) ## type in eight editors, kill the engine, storm it with connects: 8 minutes
+	cd tests && ../$(BIN)/python -m soak typing && ../$(BIN)/python -m soak chaos && ../$(BIN)/python -m soak storm
 
 vscode: ## build the VS Code extension (.vsix); needs Node 20 or newer
 	@command -v npm >/dev/null || { echo "The VS Code extension is built with Node 20 or newer. Install it (Debian: sudo apt install nodejs npm) and run 'make vscode' again." >&2; exit 1; }

@@ -57,6 +57,8 @@ class ScriptedHost:
         self.cancelled: list[int] = []
         self.forgotten: list[str] = []
         self.connections: list[asyncio.Task[None]] = []
+        self.states: list[tuple[str, float]] = []
+        """State and progress that the next statuses tell, one by one; after that the host is ready."""
         self.n_statuses = 0
         self.n_gone = 0
         """Connections that have ended."""
@@ -105,8 +107,11 @@ class ScriptedHost:
                 self.forgotten.append(document)
             case StatusRequest(id=which):
                 self.n_statuses += 1
-                state = EngineStatus(id=which, version="0", pid=1, checkpoint="none", device="cpu", state="ready")
-                await self._send(writer, state)
+                state, progress = self.states.pop(0) if self.states else ("ready", 1.0)
+                status = EngineStatus(
+                    id=which, version="0", pid=1, checkpoint="none", device="cpu", state=state, progress=progress
+                )
+                await self._send(writer, status)
 
     async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
         writer.write(pack(reply))

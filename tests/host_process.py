@@ -7,13 +7,16 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from midspan_engine.framing import pack
 from midspan_engine.protocol import EngineStatus, Fill, Reply, Request, StatusRequest
+
+TROUBLED = (str(Path(__file__).with_name("troubled_host.py")),)
+"""A host that fails on demand."""
 
 PATIENCE_S = 120.0
 """How long a wait may take on a busy machine before it counts as hanging."""
@@ -97,8 +100,10 @@ class Hosts:
         self.started: list[subprocess.Popen[bytes]] = []
         self._clients: list[Client] = []
 
-    def start(self, checkpoint: Path, idle_minutes: float = 10) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "midspan_engine", "host", "--socket", str(self.socket)]
+    def start(
+        self, checkpoint: Path, idle_minutes: float = 10, program: Sequence[str] = ("-m", "midspan_engine", "host")
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", *program, "--socket", str(self.socket)]
         command += ["--checkpoint", str(checkpoint), "--idle-minutes", str(idle_minutes)]
         with self.log.open("ab") as log:
             host = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)

@@ -321,12 +321,13 @@ def test_frozen_host_is_killed_when_it_is_to_end(no_model: Launch, monkeypatch: 
 def test_several_fills_are_answered_on_one_connection(embedded: Launch) -> None:
     async def scenario(client: EngineClient) -> None:
         drafts: list[Draft] = []
-        watched = msgspec.structs.replace(FILL, watch=True)
-        answers = await asyncio.gather(client.fill(FILL), client.fill(watched, drafts.append), client.fill(FILL))
+        one, watched, three = (msgspec.structs.replace(FILL, document=f"{n}.py", watch=n == 2) for n in (1, 2, 3))
+        answers = await asyncio.gather(client.fill(one), client.fill(watched, drafts.append), client.fill(three))
         assert all(isinstance(answer, Filled) for answer in answers)
         assert len(drafts) == answers[1].stats.steps > 0
         assert answers[0].candidates == answers[2].candidates
-        await client.forget(FILL.document)
+        for fill in (one, watched, three):
+            await client.forget(fill.document)
         while (status := await client.status()) is None or status.n_documents > 0:
             await asyncio.sleep(0.01)
 
@@ -338,7 +339,10 @@ def test_cancelled_fill_returns_at_once_and_the_next_is_answered(embedded: Launc
     async def scenario(client: EngineClient) -> None:
         await client.fill(FILL)
         long = msgspec.structs.replace(FILL, single_line=False, max_tokens=64)
-        fills = [asyncio.create_task(client.fill(long)) for _ in range(20)]
+        fills = [
+            asyncio.create_task(client.fill(msgspec.structs.replace(long, document=f"{number}.py")))
+            for number in range(20)
+        ]
         await asyncio.sleep(0)
         for fill in fills:
             fill.cancel()

@@ -18,32 +18,17 @@ import pytest
 from host_process import PATIENCE_S, Hosts, fill, wait_until
 from midspan_engine.framing import pack
 from midspan_engine.protocol import (
-    Cancel,
-    Draft,
     Failed,
     Filled,
+    Idle,
     Shutdown,
     StatusRequest,
-)
-from served_checkpoint import CHECKPOINT
-
-needs_model = pytest.mark.skipif(
-    not (CHECKPOINT / "config.json").exists(), reason="the embedded checkpoint is not part of this tree"
 )
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
     hosts = Hosts(tmp_path)
-    yield hosts
-    hosts.end()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """One host of the embedded checkpoint for all tests that leave it as it was: importing torch takes seconds."""
-    hosts = Hosts(tmp_path_factory.mktemp("model"))
-    hosts.start(CHECKPOINT)
     yield hosts
     hosts.end()
 
@@ -241,90 +226,57 @@ def test_source_text_never_reaches_the_log(hosts: Hosts, nowhere: Path) -> None:
     assert "password_of_mine" not in hosts.log.read_text()
 
 
-@needs_model
-def test_status_is_answered_while_the_model_is_loading(hosts: Hosts) -> None:
-    hosts.start(CHECKPOINT)
+def test_the_idle_time_of_a_running_host_can_be_set(hosts: Hosts, nowhere: Path) -> None:
+    host = hosts.start(nowhere)
     client = hosts.client()
-    assert client.status().state == "loading"
-    client.wait_for_state("ready")
-    status = client.status()
-    assert status.n_parameters > 0
-    assert "python" in status.languages
-    assert status.checkpoint == str(CHECKPOINT)
+    client.send(Idle(minutes=0))
+    refusal = client.receive()
+    assert isinstance(refusal, Failed)
+    assert "give more than 0" in refusal.message
+    client.send(Idle(minutes=0.01))
+    assert client.status().idle_s == pytest.approx(0.6)
+    assert host.wait(PATIENCE_S) == 0
 
 
-@needs_model
-def test_fill_is_answered_after_its_drafts(model: Hosts) -> None:
-    client = model.client()
-    client.send(fill(5, watch=True))
-    replies = [client.receive()]
-    while isinstance(replies[-1], Draft):
-        replies.append(client.receive())
-    *drafts, answer = replies
-    assert isinstance(answer, Filled)
-    assert answer.id == 5
-    assert len(drafts) == answer.stats.steps > 0
-    assert client.status().n_documents == 1
+def test_a_host_that_ended_in_order_leaves_neither_socket_nor_lock(hosts: Hosts, nowhere: Path) -> None:
+    for _ in range(2):
+        host = hosts.start(nowhere)
+        hosts.client().send(Shutdown())
+        assert host.wait(PATIENCE_S) == 0
+        assert list(hosts.socket.parent.iterdir()) == []
 
 
-@needs_model
-def test_cancelled_fills_are_answered_at_once_running_or_queued(model: Hosts) -> None:
-    client = model.client()
-    for id in range(1, 21):
-        client.send(fill(id))
-    for id in range(1, 21):
-        client.send(Cancel(id=id))
-    replies = [client.receive() for _ in range(20)]
-    assert sorted(reply.id for reply in replies if isinstance(reply, Filled)) == list(range(1, 21))
-    assert [reply.silence for reply in replies if isinstance(reply, Filled)].count("cancelled") >= 19
-    answer = client.ask(fill(21))
-    assert isinstance(answer, Filled)
-    assert answer.id == 21
-    assert answer.silence != "cancelled"
+def test_status_tells_who_is_served(hosts: Hosts, nowhere: Path) -> None:
+    hosts.start(nowhere)
+    first, second = hosts.client(), hosts.client()
+    first.ask(StatusRequest(id=1, client="an editor"))
+    first.ask(fill())
+    status = second.status()
+    assert [client.name for client in status.clients] == ["an editor", ""]
+    assert [client.n_fills for client in status.clients] == [1, 0]
+    if sys.platform == "linux":
+        assert {client.pid for client in status.clients} == {os.getpid()}
+    assert status.counts == {"failed": 1}
+    assert status.uptime_s > 0
 
 
-@needs_model
-def test_fills_of_a_vanished_client_are_not_run(model: Hosts) -> None:
-    gone, client = model.client(), model.client()
-    client.wait_for_state("ready")
-    n_others = client.status().n_clients - 1
-    for id in range(1, 51):
-        gone.send(fill(id, max_tokens=64, single_line=False))
-    gone.close()
-    wait_until(lambda: client.status().n_clients == n_others)
-    client.wait_for_state("ready")
-    assert isinstance(client.ask(fill()), Filled)
+def test_the_end_of_a_killed_host_is_told_by_the_next(hosts: Hosts, nowhere: Path) -> None:
+    first = hosts.start(nowhere)
+    assert hosts.client().status().last_failure is None
+    first.kill()
+    first.wait(PATIENCE_S)
+    hosts.start(nowhere)
+    assert "killed or crashed" in str(hosts.client().status().last_failure)
 
 
-@needs_model
-def test_unusable_fill_fails_alone(model: Hosts) -> None:
-    client = model.client()
-    reply = client.ask(fill(1, parts=("only one part",)))
-    assert isinstance(reply, Failed)
-    assert reply.is_input
-    assert reply.message
-    assert isinstance(client.ask(fill(2)), Filled)
+IMPATIENT = "from midspan_engine import host; host.FAILED_IDLE_S = 0.3; host.command()"
 
 
-@needs_model
-def test_signal_during_a_fill_ends_the_host(hosts: Hosts) -> None:
-    host = hosts.start(CHECKPOINT)
+def test_a_host_without_a_model_does_not_stay_until_its_idle_time(hosts: Hosts, nowhere: Path) -> None:
+    host = hosts.start(nowhere, program=("-c", IMPATIENT))
     client = hosts.client()
-    client.send(fill(watch=True))
-    assert isinstance(client.receive(), Draft)
-    host.terminate()
+    assert isinstance(client.ask(fill()), Failed)
     assert host.wait(PATIENCE_S) == 0
-    assert not hosts.socket.exists()
-    assert "Traceback" not in hosts.log.read_text()
-
-
-@needs_model
-def test_signal_while_torch_is_being_imported_ends_the_host(hosts: Hosts) -> None:
-    host = hosts.start(CHECKPOINT)
-    hosts.client()
-    host.terminate()
-    assert host.wait(PATIENCE_S) == 0
-    assert not hosts.socket.exists()
 
 
 def engine_command(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from midspan_engine.errors import Cancelled
 from midspan_engine.kv import KVCache
-from midspan_engine.prefix_cache import CHUNK_TOKENS, MAX_DOCUMENTS, PrefixCache, common_prefix
+from midspan_engine.prefix_cache import CHUNK_TOKENS, PrefixCache, common_prefix
 from midspan_engine.prompt import build_prompt
 from tiny_engine import BLANKS, embedded_tokens, tiny_model
 
@@ -86,16 +86,54 @@ def test_going_back_encodes_nothing_and_an_edit_only_what_follows_it() -> None:
     assert_same_as_fresh(cache, [*ids[:30], 500, *ids[31:40]])
 
 
-def test_documents_do_not_disturb_each_other_and_the_oldest_goes_first() -> None:
+def bytes_of_one(ids: list[int]) -> int:
     prefixes = PrefixCache(tiny_model())
+    prefixes.encode("a.py", ids)
+    return prefixes.n_bytes
+
+
+def test_documents_do_not_disturb_each_other_and_the_oldest_goes_first() -> None:
     ids = list(range(6, 26))
-    for number in range(MAX_DOCUMENTS):
+    n_documents = 4
+    prefixes = PrefixCache(tiny_model(), n_documents * bytes_of_one([*ids, 100]))
+    for number in range(n_documents):
         prefixes.encode(f"{number}.py", [*ids, 100 + number])
     assert prefixes.encode("0.py", [*ids, 100])[1] == 0, "used again, so 1.py is now the oldest"
     prefixes.encode("new.py", ids)
-    assert len(prefixes) == MAX_DOCUMENTS
+    assert len(prefixes) == n_documents
     assert prefixes.encode("0.py", [*ids, 100])[1] == 0
     assert prefixes.encode("1.py", [*ids, 101])[1] == len(ids) + 1
+
+
+def test_the_cache_stays_within_its_bytes_and_counts_what_it_drops() -> None:
+    ids = list(range(6, 26))
+    budget = 3 * bytes_of_one(ids)
+    prefixes = PrefixCache(tiny_model(), budget)
+    for number in range(20):
+        prefixes.encode(f"{number}.py", ids)
+        assert prefixes.n_bytes <= budget
+    prefixes.forget("19.py")
+    assert prefixes.n_bytes == budget * 2 // 3
+    prefixes.clear()
+    assert (prefixes.n_bytes, len(prefixes)) == (0, 0)
+
+
+def test_a_document_larger_than_the_budget_is_kept_alone() -> None:
+    prefixes = PrefixCache(tiny_model(), 1)
+    for document in ("a.py", "b.py"):
+        cache, _ = prefixes.encode(document, [6, 7, 8])
+        assert_same_as_fresh(cache, [6, 7, 8])
+    assert len(prefixes) == 1
+    assert prefixes.encode("b.py", [6, 7, 8])[1] == 0
+
+
+def test_an_editor_that_opens_many_files_does_not_take_the_cache_of_another() -> None:
+    ids = list(range(6, 26))
+    prefixes = PrefixCache(tiny_model(), 4 * bytes_of_one(ids))
+    prefixes.encode("1 a.py", ids)
+    for number in range(20):
+        prefixes.encode(f"2 {number}.py", ids)
+    assert prefixes.encode("1 a.py", ids)[1] == 0
 
 
 def test_a_forgotten_document_is_encoded_again() -> None:

@@ -1,7 +1,7 @@
 """The place where clients meet the engine host: a private folder, a lock and a listening socket.
 
 The lock decides which of several hosts started at once may live; it is held for the life of the process, so that a
-socket found beside a free lock belongs to a dead host and may be removed.
+socket found beside a free lock belongs to a dead host and may be removed. A host that ends in order removes both.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from midspan_engine.errors import EngineError, InputError
 
 
 class Endpoint:
-    """Holds the socket of one engine host until `close`, and the lock as long as the process lives."""
+    """Holds the socket of one engine host until `close`, and the lock until `release` or the end of the process."""
 
-    def __init__(self, path: Path, listener: socket.socket) -> None:
+    def __init__(self, path: Path, listener: socket.socket, *, is_inherited: bool) -> None:
         self.path = path
         self.listener = listener
+        self.is_inherited = is_inherited
+        """Whether the host before this one died so suddenly that its socket stayed behind."""
         self._inode = path.stat().st_ino
 
     @classmethod
@@ -30,11 +32,12 @@ class Endpoint:
         Raises InputError for a folder that other users can reach or a path that is no place for a socket.
         """
         require_private_folder(path.parent)
-        lock_fd = _take_lock(path.with_suffix(".lock"))
+        lock_fd = _take_lock(_lock_path(path))
         if lock_fd is None:
             return None
+        is_inherited = path.is_socket()
         try:
-            return cls(path, _bind(path))
+            return cls(path, _bind(path), is_inherited=is_inherited)
         except BaseException:
             os.close(lock_fd)
             raise
@@ -47,10 +50,14 @@ class Endpoint:
             return False
 
     def close(self) -> None:
-        """Removes the socket; the lock file stays, because removing it would let two hosts hold a lock each."""
+        """Removes the socket: from now on clients look for another host, which waits for the lock."""
         if self.is_intact():
             self.path.unlink(missing_ok=True)
         self.listener.close()
+
+    def release(self) -> None:
+        """Removes the lock file, as the last thing the process does: the next host may take the memory then."""
+        _lock_path(self.path).unlink(missing_ok=True)
 
 
 def require_private_folder(folder: Path) -> None:
@@ -69,20 +76,35 @@ def require_private_folder(folder: Path) -> None:
         raise InputError(f"the folder {folder} is open to other users; run `chmod 700 {folder}` or choose another")
 
 
+def _lock_path(socket_path: Path) -> Path:
+    return socket_path.with_suffix(".lock")
+
+
 def _take_lock(path: Path) -> int | None:
-    try:
-        lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InputError(f"the lock file {path} cannot be opened ({error.strerror}); remove it") from error
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    while True:
+        try:
+            lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InputError(f"the lock file {path} cannot be opened ({error.strerror}); remove it") from error
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock_fd)
+            return None
+        except OSError as error:
+            os.close(lock_fd)
+            raise EngineError(f"{path} cannot be locked ({error.strerror}); choose a folder on a local disk") from error
+        if _is_same_file(lock_fd, path):
+            return lock_fd
+        # Its holder removed it between our opening and locking it: a lock that nobody else can find protects nothing.
         os.close(lock_fd)
-        return None
-    except OSError as error:
-        os.close(lock_fd)
-        raise EngineError(f"{path} cannot be locked ({error.strerror}); choose a folder on a local disk") from error
-    return lock_fd
+
+
+def _is_same_file(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _bind(path: Path) -> socket.socket:

@@ -1,19 +1,22 @@
-"""Frames of the engine socket: a 4-byte big-endian length, then one MessagePack message."""
+"""Frames of the engine socket: a 4-byte big-endian length, then one MessagePack message; and who sends them."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 
 import msgspec
 
 from midspan_engine.errors import EngineError, InputError
-from midspan_engine.protocol import Reply, Request
+from midspan_engine.protocol import PROTOCOL_VERSION, Reply, Request
 
 MAX_FRAME_BYTES = 64 * 2**20
 """Longest frame accepted: a file of 50 MB (beyond what front ends send) plus its envelope."""
 
 _HEADER = struct.Struct(">I")
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: process, user, group (man 7 unix)."""
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder = msgspec.msgpack.Decoder(Request)
 _reply_decoder = msgspec.msgpack.Decoder(Reply)
@@ -57,7 +60,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
     try:
         return _request_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise EngineError(f"not a request of protocol version 1: {error}") from error
+        raise EngineError(f"not a request of protocol version {PROTOCOL_VERSION}: {error}") from error
 
 
 async def read_reply(reader: asyncio.StreamReader) -> Reply | None:
@@ -68,4 +71,13 @@ async def read_reply(reader: asyncio.StreamReader) -> Reply | None:
     try:
         return _reply_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise EngineError(f"not a reply of protocol version 1: {error}") from error
+        raise EngineError(f"not a reply of protocol version {PROTOCOL_VERSION}: {error}") from error
+
+
+def peer_pid(peer: socket.socket) -> int:
+    """Returns the process at the other end of a unix socket; 0 where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid

@@ -1,46 +1,44 @@
 """The engine host: one process that owns the model and answers any number of clients over a unix socket.
 
-The event loop only reads, queues, cancels and answers; the model runs on the worker's thread. Requests run in the order
-of arrival: that the newest request of a document wins is decided by the front end, which cancels the others.
+The event loop only reads, queues, cancels and answers; the model runs on the worker's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
+import itertools
 import logging
 import os
-import resource
 import signal
-import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import click
-import msgspec
 
+from midspan_engine.connection import Connection, unicode_of
 from midspan_engine.endpoint import Endpoint
 from midspan_engine.errors import EngineError, InputError, MidspanError
-from midspan_engine.framing import pack, read_request
+from midspan_engine.framing import read_request
+from midspan_engine.job_queue import CANCELLED, CLOSED, GAVE_WAY, SUPERSEDED, Job, document_key
 from midspan_engine.protocol import (
     Cancel,
-    Draft,
     EngineStatus,
     Failed,
     Fill,
     Filled,
     Forget,
-    Reply,
+    Idle,
+    Report,
     Request,
     Shutdown,
     StatusRequest,
 )
-from midspan_engine.worker import Job, Worker
+from midspan_engine.vitals import rss_bytes, version
+from midspan_engine.watchdog import Watchdog
+from midspan_engine.worker import BUSY, Worker
 
 logger = logging.getLogger(__name__)
-
-MAX_UNREAD_BYTES = 16 * 2**20
-"""Replies kept for a client that does not read: thousands of drafts of a full canvas; then the client is dropped."""
 
 N_WAITING_CLIENTS = 1024
 """Clients that may connect while the loop is stalled by the import of torch; asyncio's default is 100, and beyond it a
@@ -50,42 +48,22 @@ connect fails. The kernel caps it (net.core.somaxconn).
 STOP_PATIENCE_S = 2.0
 """How long the end of the process waits for the denoising step in hand; a step takes well under a second."""
 
+FAILED_IDLE_S = 20.0
+"""How long a host stays that could not load its model: long enough to tell everybody who asks with the next keys, not
+so long that an interpreter with torch (230 MB) lies about for nothing.
+"""
 
-class Connection:
-    """One client: its writer and the fills it waits for."""
+TICK_S = 1.0
+"""How often the host looks at itself."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self.jobs: dict[int, Job] = {}
-        self._writer = writer
-
-    def send(self, reply: Reply) -> None:
-        """Sends a reply without ever waiting; a client that leaves too much unread is dropped."""
-        if self._writer.is_closing():
-            return
-        if isinstance(reply, Failed):
-            reply = msgspec.structs.replace(reply, message=_unicode(reply.message))
-        self._writer.write(pack(reply))
-        if self._writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            logger.warning("dropped a client that does not read its replies")
-            self.drop()
-
-    def cancel(self, request: Cancel) -> None:
-        """Answers the withdrawn fill at once; what the engine still says about it goes nowhere."""
-        job = self.jobs.pop(request.id, None)
-        if job is not None:
-            job.cancel()
-            self.send(Filled(id=request.id, silence="cancelled"))
-
-    def on_draft(self, draft: Draft) -> None:
-        if draft.id in self.jobs:
-            self.send(draft)
-
-    def drop(self) -> None:
-        """Cancels whatever the client waits for and closes the connection, unsent replies included."""
-        for job in self.jobs.values():
-            job.cancel()
-        self.jobs.clear()
-        self._writer.transport.abort()
+_FATES = {
+    CANCELLED: "cancelled",
+    CLOSED: "cancelled",
+    SUPERSEDED: "superseded",
+    GAVE_WAY: "superseded",
+    BUSY: "expired",
+}
+"""Under which name a silence is counted; the others are the engine's own."""
 
 
 class Host:
@@ -97,9 +75,12 @@ class Host:
         self._idle_s = idle_s
         self._worker = Worker(checkpoint, asyncio.get_running_loop())
         self._connections: dict[Connection, asyncio.Task[None] | None] = {}
-        self._version = _version()
+        self._numbers = itertools.count(1)
+        self._version = version()
+        self._counts: Counter[str] = Counter()
         self._n_fills = 0
-        self._last_work = time.monotonic()
+        self._last_failure = "the engine before this one was killed or crashed" if endpoint.is_inherited else None
+        self._started = self._last_work = time.monotonic()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -116,29 +97,38 @@ class Host:
         finally:
             server.close()
             self._endpoint.close()
+            for job in [job for connection in self._connections for job in connection.jobs.values()]:
+                job.cancel()
+            is_ended = await asyncio.to_thread(self._worker.stop, STOP_PATIENCE_S)
+            # Last: to a client the end of its connection is the end of the engine.
             tasks = [task for task in self._connections.values() if task is not None]
-            for connection in self._connections:
-                connection.drop()
+            await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
             await asyncio.gather(*tasks, return_exceptions=True)
-        return self._worker.stop(STOP_PATIENCE_S)
+        return is_ended
 
     async def _until_done(self) -> None:
+        watchdog = Watchdog(TICK_S)
         while not self._stopping.is_set():
             if not self._endpoint.is_intact():
                 logger.warning("leaving: the socket was removed, so that no client finds this process any more")
                 return
-            if any(connection.jobs for connection in self._connections):
+            # A checkpoint that is loaded again takes its time, in which no job makes a step.
+            if watchdog.is_hanging(self._worker.queue.running if self._worker.state == "busy" else None):
+                self._fail_all(f"the engine hung: no step in {watchdog.patience_s:.0f} s; the next request restarts it")
+                return
+            if self._worker.state == "loading" or any(connection.jobs for connection in self._connections):
                 self._last_work = time.monotonic()
-            if time.monotonic() - self._last_work > self._idle_s:
-                logger.info("leaving: nothing to do for %.1f minutes", self._idle_s / 60)
+            idle_s = min(self._idle_s, FAILED_IDLE_S) if self._worker.state == "failed" else self._idle_s
+            if time.monotonic() - self._last_work > idle_s:
+                logger.info("leaving: nothing to do for %.1f minutes", idle_s / 60)
                 return
             try:
-                await asyncio.wait_for(self._stopping.wait(), timeout=min(1.0, self._idle_s / 2))
+                await asyncio.wait_for(self._stopping.wait(), timeout=min(TICK_S, idle_s / 2))
             except TimeoutError:
                 continue
 
     async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(writer)
+        connection = Connection(next(self._numbers), writer)
         self._connections[connection] = asyncio.current_task()
         try:
             while (request := await read_request(reader)) is not None:
@@ -151,7 +141,11 @@ class Host:
         except ConnectionError:
             pass  # the client vanished in the middle of something; the same as leaving
         finally:
+            for job in list(connection.jobs.values()):
+                self._worker.withdraw(job)
             connection.drop()
+            self._worker.forget(document_key(connection.number, document) for document in connection.documents)
+            self._worker.queue.forget_client(connection.number)
             del self._connections[connection]
 
     def _handle(self, connection: Connection, request: Request) -> None:
@@ -159,11 +153,19 @@ class Host:
             case Fill():
                 self._fill(connection, request)
             case Cancel():
-                connection.cancel(request)
+                job = connection.jobs.get(request.id)
+                if job is not None:
+                    self._worker.withdraw(job)
             case Forget():
-                self._worker.forget(request)
+                connection.documents.discard(request.document)
+                self._worker.forget([document_key(connection.number, request.document)])
             case StatusRequest():
+                connection.name = request.client or connection.name
                 connection.send(self._status(request))
+            case Report():
+                connection.report = request
+            case Idle():
+                self._set_idle(request.minutes)
             case Shutdown():
                 logger.info("leaving: a client asked for it")
                 self.stop()
@@ -173,56 +175,77 @@ class Host:
             raise EngineError(f"fill {request.id} was asked for twice; ids must be unique on a connection")
 
         def on_done(reply: Filled | Failed) -> None:
-            if connection.jobs.get(request.id) is job:
-                del connection.jobs[request.id]
-                connection.send(reply)
-            self._last_work = time.monotonic()
+            connection.jobs.pop(request.id, None)  # a client that was dropped waits for nothing
+            connection.send(reply)
+            self._note(reply)
 
-        job = Job(request, received=time.perf_counter(), on_draft=connection.on_draft, on_done=on_done)
+        job = Job(
+            request,
+            client=connection.number,
+            received=time.perf_counter(),
+            on_draft=connection.on_draft,
+            on_done=on_done,
+        )
         connection.jobs[request.id] = job
+        connection.documents.add(request.document)
+        connection.n_fills += 1
         self._n_fills += 1
         self._last_work = time.monotonic()
         self._worker.submit(job)
 
+    def _note(self, reply: Filled | Failed) -> None:
+        """Counts an answer; after a final one, nobody is left to wait in vain."""
+        self._last_work = time.monotonic()
+        if isinstance(reply, Filled):
+            self._counts["suggested" if reply.candidates else _FATES.get(reply.silence or "", "silent")] += 1
+            return
+        self._counts["failed"] += 1
+        if not reply.is_input:
+            self._last_failure = reply.message
+        if reply.is_final and not self._stopping.is_set():
+            self._fail_all(reply.message)
+
+    def _fail_all(self, reason: str) -> None:
+        """Answers everybody who waits, and ends the host: another process starts with a model that works."""
+        logger.error("leaving: %s", reason)
+        self.stop()
+        for connection in list(self._connections):
+            for job in list(connection.jobs.values()):
+                job.cancel()
+                job.finish(Failed(id=job.request.id, message=reason, is_final=True))
+
+    def _set_idle(self, minutes: float) -> None:
+        if not minutes > 0:  # nor is NaN
+            raise InputError(f"an engine cannot leave after {minutes} idle minutes; give more than 0")
+        self._idle_s = minutes * 60
+
     def _status(self, request: StatusRequest) -> EngineStatus:
-        engine, failure = self._worker.engine, self._worker.load_failure
+        worker = self._worker
+        engine, failure = worker.engine, worker.load_failure
         return EngineStatus(
             id=request.id,
             version=self._version,
             pid=os.getpid(),
-            checkpoint=_unicode(str(self._checkpoint)),
+            checkpoint=unicode_of(str(self._checkpoint)),
             device=engine.device if engine else "",
-            state=self._worker.state,
-            error=_unicode(failure.message) if failure else None,
-            rss_bytes=_rss_bytes(),
+            state=worker.state,
+            error=unicode_of(failure.message) if failure else None,
+            progress=worker.progress,
+            rss_bytes=rss_bytes(),
+            device_bytes=worker.device_bytes,
+            cache_bytes=engine.prefixes.n_bytes if engine else 0,
+            uptime_s=time.monotonic() - self._started,
+            idle_s=self._idle_s,
+            last_failure=unicode_of(self._last_failure) if self._last_failure else None,
             n_parameters=engine.n_parameters if engine else 0,
             n_clients=len(self._connections),
             n_documents=engine.n_documents if engine else 0,
             n_fills=self._n_fills,
+            n_waiting=len(worker.queue),
+            counts=dict(self._counts) | ({"retried": worker.n_retries} if worker.n_retries else {}),
+            clients=tuple(connection.status for connection in self._connections),
             languages=engine.languages if engine else (),
         )
-
-
-def _unicode(text: str) -> str:
-    """Returns a text that can be sent: the name of a folder need not be UTF-8, and Python keeps its bytes as halves."""
-    return text.encode(errors="replace").decode()
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("midspan")
-    except importlib.metadata.PackageNotFoundError:  # run from a source tree that was not installed
-        return "0"
-
-
-def _rss_bytes() -> int:
-    """Resident memory of this process; its highest value where Linux's /proc is missing."""
-    try:
-        n_pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return n_pages * resource.getpagesize()
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
 
 
 async def _serve(endpoint: Endpoint, checkpoint: Path, idle_s: float) -> bool:
@@ -249,6 +272,7 @@ def command(socket: Path, checkpoint: Path, idle_minutes: float) -> None:
     if endpoint is None:
         return  # another host won the race; its clients are served
     is_worker_ended = asyncio.run(_serve(endpoint, checkpoint.absolute(), idle_minutes * 60))
+    endpoint.release()
     if not is_worker_ended:
         # The worker is inside torch; ending the interpreter below a running thread would crash instead of exiting.
         logging.shutdown()

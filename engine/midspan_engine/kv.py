@@ -20,6 +20,11 @@ class KVCache:
         self._keys: list[torch.Tensor | None] = [None] * n_layers
         self._values: list[torch.Tensor | None] = [None] * n_layers
 
+    @property
+    def n_bytes(self) -> int:
+        """What the buffers take, their unused room included."""
+        return sum(buffer.nbytes for buffer in (*self._keys, *self._values) if buffer is not None)
+
     def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes [1, L, kv_heads, head_dim] behind the tokens held; `advance` makes them count."""
         self._keys[layer] = _write(self._keys[layer], self.length, keys)

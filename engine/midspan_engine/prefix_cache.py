@@ -1,8 +1,12 @@
-"""Encoder KV per document, reused by longest common token prefix."""
+"""Encoder KV per document, reused by longest common token prefix, within a budget of bytes.
+
+A document's name may begin with its owner and a space: what is over budget goes from the owner who holds most, so that
+nobody who opens many files takes the cache from somebody who edits one.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,8 +16,10 @@ from midspan_engine.errors import Cancelled
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 
-MAX_DOCUMENTS = 16
-"""Documents kept, least recently used first out: at 448 tokens of the small checkpoint about 2.5 MB each."""
+CPU_BUDGET_BYTES = 256 * 2**20
+"""Chosen: a hundred documents of the small checkpoint, which take about 2.5 MB each at 448 tokens."""
+DEVICE_BUDGET_SHARE = 0.25
+"""Of the accelerator's memory that is free behind the weights; chosen, the rest is for activations and others."""
 CHUNK_TOKENS = 512
 """Tokens of one encoder pass: bounds the memory of a long prompt's attention and the wait of a cancelled request."""
 
@@ -27,9 +33,12 @@ class _Entry:
 class PrefixCache:
     """Keeps what the encoder computed for the last prompt of each document."""
 
-    def __init__(self, model: DiffusionGemma) -> None:
+    def __init__(self, model: DiffusionGemma, budget_bytes: int | None = None) -> None:
         self._model = model
+        self._budget = _budget(model.embed_tokens.weight.device) if budget_bytes is None else budget_bytes
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self.n_bytes = 0
+        """What all entries take, as of the last change."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -44,8 +53,6 @@ class PrefixCache:
         """
         entry = self._entries.pop(document, None) or _Entry(KVCache(self._model.config.n_layers))
         self._entries[document] = entry
-        while len(self._entries) > MAX_DOCUMENTS:
-            self._entries.popitem(last=False)
         n_shared = common_prefix(entry.ids, ids)
         entry.cache.truncate(n_shared)
         entry.ids = entry.ids[:n_shared]
@@ -55,11 +62,39 @@ class PrefixCache:
             chunk = ids[start : start + CHUNK_TOKENS]
             self._model.encode(torch.tensor([chunk], device=self._model.embed_tokens.weight.device), entry.cache)
             entry.ids += chunk
+        self._shrink(document)
         return entry.cache, len(ids) - n_shared
 
     def forget(self, document: str) -> None:
         """Drops a document's entry, if there is one."""
-        self._entries.pop(document, None)
+        entry = self._entries.pop(document, None)
+        self.n_bytes -= entry.cache.n_bytes if entry is not None else 0
+
+    def clear(self) -> None:
+        """Drops all entries."""
+        self._entries.clear()
+        self.n_bytes = 0
+
+    def _shrink(self, kept: str) -> None:
+        """Drops entries until the rest fits the budget, never `kept`: the least recently used of the largest owner."""
+        held: Counter[str] = Counter()
+        for document, entry in self._entries.items():
+            held[_owner(document)] += entry.cache.n_bytes
+        while held.total() > self._budget and len(self._entries) > 1:
+            others = [document for document in self._entries if document != kept]
+            loser = max(others, key=lambda document: held[_owner(document)])
+            held[_owner(loser)] -= self._entries.pop(loser).cache.n_bytes
+        self.n_bytes = held.total()
+
+
+def _owner(document: str) -> str:
+    return document.partition(" ")[0]
+
+
+def _budget(device: torch.device) -> int:
+    if device.type != "cuda":
+        return CPU_BUDGET_BYTES
+    return int(torch.cuda.mem_get_info(device)[0] * DEVICE_BUDGET_SHARE)
 
 
 def common_prefix(first: list[int], second: list[int]) -> int:

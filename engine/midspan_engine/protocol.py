@@ -8,22 +8,28 @@ document has it.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised when a message changes incompatibly."""
+
+Priority = Literal["typed", "several", "prefetch"]
+"""How urgent a fill is: after a key, several candidates that somebody asked for, a guess of what comes next."""
 
 
 class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     """Asks for the gaps between pinned text parts.
 
     `parts` holds at least two strings; one gap lies between each two. The first part is the prefix (an empty string
-    at the start of a file), the last the suffix.
+    at the start of a file), the last the suffix. A newer fill of the same document on the same connection replaces this
+    one, running or not, which is then answered at once with a silence; a prefetch replaces prefetches only.
     """
 
     id: int
     document: str
-    """Names the document (its URI or path): the engine keeps the encoder's KV cache per document."""
+    """Names the document (its URI or path): the engine keeps the encoder's KV cache per client and document."""
     parts: tuple[str, ...]
     language: str = "python"
     """LSP language id; a language that the checkpoint was not trained on is answered with a reasoned silence."""
@@ -40,6 +46,8 @@ class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     suffix_is_cut: bool = False
     """True where the document goes on behind the last part, which otherwise ends where the file ends."""
     seed: int = 0
+    priority: Priority = "typed"
+    """Which of the waiting fills run first; a running prefetch is given up for any other fill."""
     watch: bool = False
     """Sends a `Draft` after every denoising step."""
 
@@ -60,13 +68,30 @@ class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
     """Asks for an `EngineStatus`."""
 
     id: int
+    client: str = ""
+    """How the client wants to be called in the status, such as the name of its editor; empty leaves it as it is."""
+
+
+class Report(msgspec.Struct, frozen=True, tag="report", kw_only=True):
+    """Tells what a client has counted and why it was silent, for the status; the newest counts. Has no answer."""
+
+    counts: dict[str, int] = {}
+    """Answers by what became of them, suggestions by what the user did with them."""
+    silences: tuple[str, ...] = ()
+    """The last reasons, oldest first; no text of a document."""
+
+
+class Idle(msgspec.Struct, frozen=True, tag="idle"):
+    """Sets after how many minutes without a fill the host leaves. Has no answer."""
+
+    minutes: float
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Asks the host to end all work and exit. Has no answer: the connection closes."""
 
 
-Request = Fill | Cancel | Forget | StatusRequest | Shutdown
+Request = Fill | Cancel | Forget | StatusRequest | Report | Idle | Shutdown
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +137,14 @@ class Filled(msgspec.Struct, frozen=True, tag="filled", kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed", kw_only=True):
-    """Answers any request that could not be carried out; the host lives on."""
+    """Answers any request that could not be carried out; the host lives on, unless this is final."""
 
     id: int
     message: str
     is_input: bool = False
     """True when the request itself was at fault (exit status 2), False for our own failure (1)."""
+    is_final: bool = False
+    """True when the host ends with this, because its model is of no use any more; the next fill needs a new host."""
 
 
 class Slot(msgspec.Struct, frozen=True, array_like=True):
@@ -138,6 +165,21 @@ class Draft(msgspec.Struct, frozen=True, tag="draft", kw_only=True):
     slots: tuple[Slot, ...]
 
 
+class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One client that the host serves."""
+
+    name: str
+    """As the client calls itself; empty for one that did not say."""
+    pid: int
+    """0 where the system does not tell."""
+    connected_s: float
+    n_fills: int
+    n_waiting: int
+    """Fills that are not answered yet."""
+    report: Report = Report()
+    """What the client last told of itself."""
+
+
 class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=True):
     """Answers a `StatusRequest`."""
 
@@ -150,11 +192,28 @@ class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=Tru
     """"loading", "ready", "busy" or "failed"."""
     error: str | None = None
     """Why the checkpoint could not be loaded, when `state` is "failed"."""
+    progress: float = 1.0
+    """How much of the loading is done, 0..1."""
     rss_bytes: int = 0
+    """Resident memory of the process."""
+    device_bytes: int = 0
+    """Memory held on an accelerator."""
+    cache_bytes: int = 0
+    """Of one or the other, what the documents' KV caches take."""
+    uptime_s: float = 0.0
+    idle_s: float = 0.0
+    """After so long without a fill the host leaves."""
+    last_failure: str | None = None
+    """The last failure that was not the fault of a request."""
     n_parameters: int = 0
     n_clients: int = 0
     n_documents: int = 0
     n_fills: int = 0
+    n_waiting: int = 0
+    """Fills in the queue, the running one not counted."""
+    counts: dict[str, int] = {}
+    """Answers by what became of them."""
+    clients: tuple[ClientStatus, ...] = ()
     languages: tuple[str, ...] = ()
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import queue
 import threading
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from midspan_engine.errors import Cancelled, CheckpointError, InputError, MidspanError
-from midspan_engine.protocol import Draft, Failed, Fill, Filled, Forget
+from midspan_engine.job_queue import CANCELLED, CLOSED, Job, JobQueue
+from midspan_engine.protocol import Failed, Fill, Filled
+from midspan_engine.trouble import failed, is_out_of_memory, log_unexpected
 
 if TYPE_CHECKING:
     from midspan_engine.engine import Engine
@@ -27,40 +30,18 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+BUSY = "the engine was busy with another request until the deadline"
 
-class Job:
-    """One fill on its way through the worker."""
+LOOK_S = 1.0
+"""How often the checkpoint's folder is looked at. It is read again once two looks agree, and not while files are still
+being copied into it.
+"""
 
-    def __init__(
-        self,
-        request: Fill,
-        *,
-        received: float,
-        on_draft: Callable[[Draft], None],
-        on_done: Callable[[Filled | Failed], None],
-    ) -> None:
-        self.request = request
-        self.received = received
-        """Seconds of `time.perf_counter` when the request arrived."""
-        self.on_draft = on_draft
-        """Called on the event loop."""
-        self.has_begun = False
-        self._on_done = on_done
-        self._is_done = False
-        self._cancelled = threading.Event()
+PARTS = ("*config.json", "tokenizer.json", "model*.safetensors", "model.safetensors.index.json")
+"""Names of what a checkpoint consists of. A training run may write its own files beside them all the time."""
 
-    def finish(self, reply: Filled | Failed) -> None:
-        """Hands over the answer, on the event loop; the first one counts."""
-        if not self._is_done:
-            self._is_done = True
-            self._on_done(reply)
-
-    def cancel(self) -> None:
-        """Tells the engine to stop at its next denoising step."""
-        self._cancelled.set()
-
-    def is_cancelled(self) -> bool:
-        return self._cancelled.is_set()
+_IMPORTED = 0.4
+"""Share of the progress when torch is imported: of 3.5 s for the embedded checkpoint on two cores, most of it."""
 
 
 class Worker:
@@ -70,12 +51,19 @@ class Worker:
         self.engine: Engine | None = None
         self.load_failure: Failed | None = None
         """Remembered and told to every later request until the folder changes; its id is 0."""
+        self.progress = 0.0
+        """How much of the loading is done, 0..1."""
+        self.n_retries = 0
+        """Fills that ran out of memory and were tried again."""
+        self.queue = JobQueue()
         self._checkpoint = checkpoint
         self._loop = loop
-        self._inbox: queue.SimpleQueue[Job | Forget | None] = queue.SimpleQueue()
-        self._is_filling = False
+        self._closed_documents: list[str] = []
+        self._is_stopping = False
         self._loaded = 0.0
-        self._tried: list[tuple[str, int, int]] = []
+        self._used: list[tuple[str, int, int]] = []
+        self._seen: list[tuple[str, int, int]] = []
+        self._looked = 0.0
         # A daemon: an interpreter that ends while torch is still being imported must not wait for it.
         self._thread = threading.Thread(target=self._run, name="midspan-model", daemon=True)
 
@@ -86,7 +74,16 @@ class Worker:
             return "failed"
         if self.engine is None:
             return "loading"
-        return "busy" if self._is_filling or not self._inbox.empty() else "ready"
+        return "busy" if self.queue.running is not None or len(self.queue) else "ready"
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory that torch holds on an accelerator."""
+        if self.engine is None or not self.engine.device.startswith("cuda"):
+            return 0
+        import torch  # there is an engine, so it is imported already
+
+        return torch.cuda.memory_reserved()
 
     def start(self) -> None:
         self._thread.start()
@@ -94,43 +91,75 @@ class Worker:
     def submit(self, job: Job) -> None:
         """Queues a fill; its `on_done` is called exactly once unless the loop ends before.
 
-        Behind a long fill of somebody else it is answered at its deadline all the same.
+        Older fills that it replaces are answered at once. Behind a long fill of somebody else it is answered at its
+        deadline all the same.
         """
-        self._inbox.put(job)
+        for old, reason in self.queue.put(job):
+            old.end(reason)
         if self.engine is not None and job.request.deadline_ms is not None:
             self._loop.call_later(job.request.deadline_ms / 1e3, self._expire, job)
 
+    def withdraw(self, job: Job, silence: str = CANCELLED) -> None:
+        """Takes a fill back and answers it at once."""
+        self.queue.discard(job)
+        job.end(silence)
+
     def _expire(self, job: Job) -> None:
         if not job.has_begun:
-            job.cancel()
-            job.finish(Filled(id=job.request.id, silence="the engine was busy with another request until the deadline"))
+            self.withdraw(job, BUSY)
 
-    def forget(self, request: Forget) -> None:
-        """Queues the dropping of a document, behind the fills already asked for."""
-        self._inbox.put(request)
+    def forget(self, documents: Iterable[str]) -> None:
+        """Ends the fills of documents that were closed, and drops what is kept for them before the next fill begins."""
+        for document in documents:
+            for job in self.queue.of_document(document):
+                self.withdraw(job, CLOSED)
+            self._closed_documents.append(document)
+        self.queue.wake()
 
     def stop(self, patience_s: float) -> bool:
         """Ends the thread after the job in hand; False when it is still busy after `patience_s`."""
-        self._inbox.put(None)
+        self._is_stopping = True
+        self.queue.wake()
         self._thread.join(patience_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         self._load()
-        while (item := self._inbox.get()) is not None:
-            if isinstance(item, Job):
-                item.has_begun = True
-                self._is_filling = True
-                reply = self._answer(item)
-                self._is_filling = False
-                self._post(item.finish, reply)
-            elif self.engine is not None:
-                self._forget(self.engine, item)
+        while not self._is_stopping:
+            job = self.queue.take(LOOK_S)
+            self._tidy(job is not None)
+            if job is None:
+                continue
+            job.has_begun = True
+            self._post(job.finish, self._answer(job))
+
+    def _tidy(self, is_asked: bool) -> None:
+        """Drops what closed documents have left, and loads a checkpoint that was replaced."""
+        while self._closed_documents:
+            document = self._closed_documents.pop()
+            try:
+                if self.engine is not None:
+                    self.engine.forget(document)
+            except Exception as error:
+                log_unexpected("forget", error)
+        if self.engine is not None and time.monotonic() - self._looked < LOOK_S:
+            return
+        if self.engine is None and not is_asked:
+            return  # it is read again when somebody asks for it
+        self._looked = time.monotonic()
+        found = _fingerprint(self._checkpoint)
+        is_settled = found == self._seen or self.engine is None
+        self._seen = found
+        # Without its folder, as on a disk that was taken away, a loaded model serves on.
+        if found and found != self._used and is_settled:
+            logger.info("the checkpoint has changed: loading it again")
+            self._load()
 
     def _load(self) -> None:
         """Loads the engine or remembers why that is impossible."""
-        self.load_failure = None
-        self._tried = _fingerprint(self._checkpoint)
+        self.engine = self.load_failure = None  # the memory of the old model is free before the new one takes its own
+        self.progress = 0.0
+        self._used = self._seen = _fingerprint(self._checkpoint)
         try:
             if not self._checkpoint.is_dir():
                 raise CheckpointError(
@@ -144,8 +173,10 @@ class Worker:
             from midspan_engine.engine import Engine
 
             torch.set_num_threads(cpu_threads())
-            self.engine = Engine.load(self._checkpoint)
+            self.progress = _IMPORTED
+            self.engine = Engine.load(self._checkpoint, self._note_weights)
             self._loaded = time.perf_counter()
+            self.progress = 1.0
             logger.info("ready: %s on %s", self._checkpoint, self.engine.device)
         except MidspanError as error:
             logger.error("the checkpoint cannot be loaded: %s", error)
@@ -153,58 +184,57 @@ class Worker:
         except Exception as error:  # the thread must live on to tell every client
             logger.exception("the engine cannot be loaded")
             message = f"the engine cannot be loaded ({type(error).__name__}: {error}); the engine's log says more"
+            if is_out_of_memory(error):
+                message = f"there is not enough memory to load {self._checkpoint}; free some, or use a smaller model"
             self.load_failure = Failed(id=0, message=message)
 
+    def _note_weights(self, share: float) -> None:
+        self.progress = _IMPORTED + (1 - _IMPORTED) * share
+
     def _answer(self, job: Job) -> Filled | Failed:
-        request = job.request
+        id = job.request.id
         if job.is_cancelled():
-            return _cancelled(request)
-        if self.engine is None and self._tried != _fingerprint(self._checkpoint):
-            self._load()  # the folder was mended since
+            return Filled(id=id, silence=CANCELLED)
         if self.engine is None:
             assert self.load_failure is not None, "the engine is either loaded or failed before the first job"
-            return Failed(id=request.id, message=self.load_failure.message, is_input=self.load_failure.is_input)
+            return msgspec.structs.replace(self.load_failure, id=id)
         try:
-            return self.engine.fill(
-                request,
-                received=max(job.received, self._loaded),  # a deadline is not spent on loading
-                is_cancelled=job.is_cancelled,
-                on_draft=(lambda draft: self._post(job.on_draft, draft)) if request.watch else None,
-            )
+            return self._fill(self.engine, job)
         except Cancelled:
-            return _cancelled(request)
-        except MidspanError as error:
-            return Failed(id=request.id, message=str(error), is_input=isinstance(error, InputError))
+            return Filled(id=id, silence=CANCELLED)
         except Exception as error:  # one bad request must not take the model from everybody
-            _log_unexpected(f"fill {request.id}", error)
-            kind = type(error).__name__
-            return Failed(id=request.id, message=f"the engine failed at this request ({kind}); its log says where")
+            return failed(id, error)
 
-    def _forget(self, engine: Engine, request: Forget) -> None:
+    def _fill(self, engine: Engine, job: Job) -> Filled:
+        """Fills, and once more with empty caches when memory does not suffice."""
+        request = msgspec.structs.replace(job.request, document=job.document)
         try:
-            engine.forget(request.document)
+            return self._run_engine(engine, job, request)
         except Exception as error:
-            _log_unexpected("forget", error)
+            if not is_out_of_memory(error):
+                raise
+        # Out of the handler: there the error's frames would still hold the tensors.
+        logger.warning("out of memory at fill %d: trying again with empty caches", request.id)
+        self.n_retries += 1
+        engine.prefixes.clear()
+        return self._run_engine(engine, job, request)
+
+    def _run_engine(self, engine: Engine, job: Job, request: Fill) -> Filled:
+        return engine.fill(
+            request,
+            received=max(job.received, self._loaded),  # a deadline is not spent on loading
+            is_cancelled=job.is_cancelled,
+            on_draft=(lambda draft: self._post(job.on_draft, draft)) if request.watch else None,
+        )
 
     def _post(self, callback: Callable[[T], None], message: T) -> None:
         self._loop.call_soon_threadsafe(callback, message)
 
 
 def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
-    """Returns name, time and size of a folder's files: equal as long as nobody touched them."""
+    """Returns name, time and size of the files that a checkpoint consists of: equal as long as nobody touched them."""
     try:
-        stats = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
+        files = [entry for entry in os.scandir(folder) if any(fnmatch(entry.name, part) for part in PARTS)]
+        return sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     except OSError:
         return []
-    return sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
-
-
-def _cancelled(request: Fill) -> Filled:
-    return Filled(id=request.id, silence="cancelled")
-
-
-def _log_unexpected(what: str, error: Exception) -> None:
-    """Logs where an error came from; its own words only at debug level, because they may quote the user's source."""
-    trace = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("%s raised %s\n%s", what, type(error).__name__, trace)
-    logger.debug("%s: %s", what, error)

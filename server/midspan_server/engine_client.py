@@ -1,37 +1,31 @@
-"""The front end's side of the engine socket: many fills at once, lost engines replaced, failing ones left alone."""
+"""The front end's side of the engine socket: lost engines are replaced, failing ones left alone."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
-import logging
 from collections.abc import Callable
 from typing import Self
 
 import msgspec
 
 from midspan_engine.errors import EngineError, EngineUnavailable, InputError, MidspanError
-from midspan_engine.framing import pack, read_reply
 from midspan_engine.protocol import (
-    Cancel,
     Draft,
     EngineStatus,
     Failed,
     Fill,
     Filled,
     Forget,
-    Reply,
-    Request,
+    Idle,
+    Report,
     Shutdown,
     StatusRequest,
 )
+from midspan_server.backoff import Backoff
+from midspan_server.engine_connection import Connection, ConnectionLost
 from midspan_server.launch import Launch, Streams
-
-logger = logging.getLogger(__name__)
-
-MAX_UNSENT_BYTES = 64 * 2**20
-"""Requests kept for an engine that does not read, about one of the longest; then it counts as lost."""
 
 ANSWER_TIMEOUT_S = 10.0
 """Patience for a status or a shutdown. The host's loop stalls for a second or two while torch is imported."""
@@ -44,18 +38,38 @@ often it is asked from then on. A choice: longer than the turn of another window
 LIFE_TIMEOUT_S = 3.0
 """Patience for that sign. A host that has loaded answers a status in milliseconds, its loop is never busy for long."""
 
-MAX_BACKOFF_S = 60.0
+LOADING_POLL_S = 0.25
+"""How often a loading engine is asked how far it is: a bar that moves four times a second looks alive."""
+
+
+REPORT_S = 1.0
+"""How late `midspan status` may be about what the front ends have counted."""
 
 
 class EngineClient:
     """Talks to the resident engine of one launch, starting it when a fill needs it; `async with` closes it."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        name: str = "",
+        on_loading: Callable[[float | None], None] | None = None,
+        report: Callable[[], Report] | None = None,
+    ) -> None:
+        """Takes how others may call this client, whom to tell how far the model is (0..1, None when it is over), and
+        where to learn what this client has counted, for `midspan status`.
+        """
         self._launch = launch
+        self._name = name
+        self._on_loading = on_loading
+        self._following: asyncio.Task[None] | None = None
+        self._report = report
+        self._reporting: asyncio.TimerHandle | None = None
         self._ids = itertools.count(1)
-        self._connection: _Connection | None = None
-        self._opening: asyncio.Task[_Connection] | None = None
-        self._backoff = _Backoff()
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._backoff = Backoff()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -77,15 +91,31 @@ class EngineClient:
             vigil = asyncio.create_task(self._watch(connection, (request.deadline_ms or 0.0) / 1000))
             try:
                 reply = await connection.ask(numbered, on_draft)
-            except _ConnectionLost:
+            except ConnectionLost:
                 continue
             finally:
                 vigil.cancel()
-            self._backoff = _Backoff()
+                self._report_soon()
+            if isinstance(reply, Failed) and reply.is_final:
+                self._backoff.fail(reply.message)
+                connection.abandon()
+                raise _error_of(reply)
+            self._backoff = Backoff()
             if isinstance(reply, Filled):
                 return reply
             raise _error_of(reply)
         raise EngineUnavailable(f"the engine died twice at this request; its log is {self._launch.log}")
+
+    def _report_soon(self) -> None:
+        """Tells the engine a little later what is counted by then, however many fills end meanwhile."""
+        if self._report is not None and self._reporting is None and not self._is_closed:
+            self._reporting = asyncio.get_running_loop().call_later(REPORT_S, self._report_now, self._report)
+
+    def _report_now(self, report: Callable[[], Report]) -> None:
+        self._reporting = None
+        if self._connection is not None:
+            with contextlib.suppress(ConnectionLost):
+                self._connection.send(report())
 
     async def status(self) -> EngineStatus | None:
         """Returns the state of the running engine, None when none runs. Never starts one.
@@ -97,14 +127,21 @@ class EngineClient:
             return None
         try:
             return await self._status_of(connection)
-        except _ConnectionLost:
+        except ConnectionLost:
             return None
 
     async def forget(self, document: str) -> None:
         """Tells the engine that a document was closed; without a connection it holds nothing of ours."""
         if self._connection is not None and not self._connection.is_lost:
-            with contextlib.suppress(_ConnectionLost):
+            with contextlib.suppress(ConnectionLost):
                 self._connection.send(Forget(document=document))
+
+    async def set_idle(self, minutes: float) -> None:
+        """Sets after how many minutes without a fill the running engine leaves."""
+        connection = await self._connected_if_running()
+        if connection is not None:
+            with contextlib.suppress(ConnectionLost):
+                connection.send(Idle(minutes=minutes))
 
     async def shutdown_host(self) -> bool:
         """Ends the running engine, by force if it does not react; False when none runs.
@@ -118,7 +155,7 @@ class EngineClient:
             connection.send(Shutdown())
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await connection.lost.wait()
-        except _ConnectionLost:
+        except ConnectionLost:
             pass  # it was on its way out already
         except (TimeoutError, EngineUnavailable):
             await self._launch.kill()
@@ -130,10 +167,13 @@ class EngineClient:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
+        for pending in (self._following, self._reporting):
+            if pending is not None:
+                pending.cancel()
         if self._connection is not None:
             await self._connection.close()
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> Connection:
         """Returns the live connection, opened by one task for all who wait: a cancelled fill must not stop it."""
         if self._is_closed:
             raise EngineUnavailable("this client was closed; make a new one")
@@ -149,7 +189,7 @@ class EngineClient:
                 raise EngineUnavailable("this client was closed while the engine was starting") from None
             raise
 
-    async def _open(self) -> _Connection:
+    async def _open(self) -> Connection:
         connection = await self._connected_if_running()
         if connection is not None:
             return connection
@@ -157,27 +197,27 @@ class EngineClient:
         try:
             connection = await self._greet(await self._launch.start())
         except EngineUnavailable as error:
-            self._backoff.reason = str(error)
+            self._backoff.fail(str(error))
             raise
         if connection is None:
             raise EngineUnavailable(f"the engine died as soon as it was started; its log is {self._launch.log}")
         return connection
 
-    async def _connected_if_running(self) -> _Connection | None:
+    async def _connected_if_running(self) -> Connection | None:
         if self._connection is not None and not self._connection.is_lost:
             return self._connection
         streams = await self._launch.connect()
         return None if streams is None else await self._greet(streams)
 
-    async def _greet(self, streams: Streams) -> _Connection | None:
+    async def _greet(self, streams: Streams) -> Connection | None:
         """Adopts a connection once the host has answered on it; None when it ends before.
 
         The socket of a dying host still accepts: without this a fill would be wasted on it.
         """
-        connection = _Connection(streams)
+        connection = Connection(streams)
         try:
-            await self._status_of(connection)
-        except _ConnectionLost:
+            status = await self._status_of(connection)
+        except ConnectionLost:
             return None
         except BaseException:
             connection.abandon()
@@ -186,12 +226,28 @@ class EngineClient:
             connection.abandon()
         else:
             self._connection = connection
+            if connection.is_loading and self._on_loading is not None:
+                self._following = asyncio.create_task(self._follow(connection, status, self._on_loading))
         return self._connection
 
-    async def _status_of(self, connection: _Connection, timeout_s: float | None = None) -> EngineStatus:
+    async def _follow(
+        self, connection: Connection, status: EngineStatus, on_loading: Callable[[float | None], None]
+    ) -> None:
+        """Tells how far the loading is until it is over."""
+        try:
+            while status.state == "loading":
+                on_loading(status.progress)
+                await asyncio.sleep(LOADING_POLL_S)
+                status = await self._status_of(connection)
+        except (ConnectionLost, MidspanError):
+            pass  # whoever waits for a fill is told
+        finally:
+            on_loading(None)
+
+    async def _status_of(self, connection: Connection, timeout_s: float | None = None) -> EngineStatus:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S if timeout_s is None else timeout_s):
-                reply = await connection.ask(StatusRequest(id=next(self._ids)))
+                reply = await connection.ask(StatusRequest(id=next(self._ids), client=self._name))
         except TimeoutError as error:
             raise EngineUnavailable(
                 f"the engine does not answer; end it with `midspan engine stop`, its log is {self._launch.log}"
@@ -201,7 +257,7 @@ class EngineClient:
             return reply
         raise _error_of(reply)
 
-    async def _watch(self, connection: _Connection, deadline_s: float) -> None:
+    async def _watch(self, connection: Connection, deadline_s: float) -> None:
         """Gives a connection up when the engine, late with an answer, does not tell its status either."""
         await asyncio.sleep(deadline_s + GRACE_S)
         try:
@@ -209,149 +265,10 @@ class EngineClient:
                 # The import of torch stalls a loading host.
                 await self._status_of(connection, ANSWER_TIMEOUT_S if connection.is_loading else LIFE_TIMEOUT_S)
                 await asyncio.sleep(GRACE_S)
-        except _ConnectionLost:
+        except ConnectionLost:
             pass  # whoever waits for the fill is told by the connection
         except MidspanError as error:
             connection.give_up(error)
-
-
-class _ConnectionLost(Exception):
-    """The connection ended before the answer came."""
-
-
-class _Connection:
-    """One stream to a host: the requests awaiting an answer and the task that reads the answers."""
-
-    def __init__(self, streams: Streams) -> None:
-        self.lost = asyncio.Event()
-        self.is_loading = False
-        """Whether the last status said that the model is not there yet."""
-        self._reason: MidspanError | None = None
-        self._reader, self._writer = streams
-        self._waiting: dict[int, _Waiting] = {}
-        self._reading = asyncio.create_task(self._read())
-        self._reading.add_done_callback(self._end)
-
-    @property
-    def is_lost(self) -> bool:
-        return self.lost.is_set()
-
-    async def ask(
-        self, request: Fill | StatusRequest, on_draft: Callable[[Draft], None] | None = None
-    ) -> Filled | Failed | EngineStatus:
-        """Sends a request and returns its answer; a fill given up before that is withdrawn.
-
-        Raises _ConnectionLost when the stream ends first, the reason where the connection is given up, and whatever
-        `on_draft` raises.
-        """
-        waiting = self._waiting[request.id] = _Waiting(on_draft)
-        try:
-            self.send(request)
-            return await waiting.answer
-        finally:
-            del self._waiting[request.id]
-            if isinstance(request, Fill) and not waiting.is_answered:
-                with contextlib.suppress(_ConnectionLost):
-                    self.send(Cancel(id=request.id))
-
-    def send(self, request: Request) -> None:
-        """Sends a request without waiting for the engine to read it."""
-        frame = pack(request)
-        if self.is_lost or self._writer.is_closing():
-            raise _ConnectionLost
-        if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            logger.warning("left an engine that does not read its requests")
-            self._writer.transport.abort()
-            raise _ConnectionLost
-        self._writer.write(frame)
-
-    def give_up(self, reason: MidspanError) -> None:
-        """Leaves an engine that is of no use any more; those who wait for an answer get the reason."""
-        logger.warning("left the engine: %s", reason)
-        self._reason = reason
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Leaves without a word; `_end` does the rest."""
-        self._reading.cancel()
-
-    async def close(self) -> None:
-        """Leaves and waits until the socket is closed."""
-        self.abandon()
-        await asyncio.gather(self._reading, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-
-    async def _read(self) -> None:
-        try:
-            while (reply := await read_reply(self._reader)) is not None:
-                self._deliver(reply)
-        except (EngineError, OSError) as error:
-            logger.warning("lost the engine: %s", error)
-
-    def _end(self, reading: asyncio.Task[None]) -> None:
-        """Runs when reading is over for whatever reason, even cancelled before its first step."""
-        self.lost.set()
-        self._writer.transport.abort()
-        for waiting in self._waiting.values():
-            waiting.fail(self._reason or _ConnectionLost())
-
-    def _deliver(self, reply: Reply) -> None:
-        waiting = self._waiting.get(reply.id)
-        if waiting is None:
-            return  # the answer to a fill that was withdrawn
-        if isinstance(reply, Draft):
-            waiting.show(reply)
-        else:
-            waiting.finish(reply)
-
-
-class _Waiting:
-    """One request that awaits its answer."""
-
-    def __init__(self, on_draft: Callable[[Draft], None] | None) -> None:
-        self.answer: asyncio.Future[Filled | Failed | EngineStatus] = asyncio.get_running_loop().create_future()
-        self.is_answered = False
-        self._on_draft = on_draft
-
-    def show(self, draft: Draft) -> None:
-        if self._on_draft is None or self.answer.done():
-            return
-        try:
-            self._on_draft(draft)
-        except Exception as error:  # belongs to the one who asked, not to the reader of everybody's answers
-            self.fail(error)
-
-    def finish(self, reply: Filled | Failed | EngineStatus) -> None:
-        self.is_answered = True
-        if not self.answer.done():
-            self.answer.set_result(reply)
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-
-class _Backoff:
-    """Spaces the starts of an engine that does not live to answer.
-
-    The first start and one more (the retry of the fill that was interrupted) are free; after that the pause doubles
-    from 2 s up to MAX_BACKOFF_S. An answer is followed by a new `_Backoff`.
-    """
-
-    def __init__(self) -> None:
-        self.reason = "the engine died before it could answer"
-        self._n_starts = 0
-        self._not_before = 0.0
-
-    def admit(self) -> None:
-        """Counts one start, or raises EngineUnavailable with the reason when it comes too early."""
-        now = asyncio.get_running_loop().time()
-        if now < self._not_before:
-            raise EngineUnavailable(f"{self.reason}; trying again in {self._not_before - now:.0f} s")
-        self._n_starts += 1
-        if self._n_starts > 1:
-            self._not_before = now + min(2.0 ** (self._n_starts - 1), MAX_BACKOFF_S)
 
 
 def _error_of(reply: Filled | Failed | EngineStatus) -> Exception:
@@ -360,7 +277,7 @@ def _error_of(reply: Filled | Failed | EngineStatus) -> Exception:
     return EngineError(f"the engine answered with a {type(reply).__name__}; restart it with `midspan engine stop`")
 
 
-def _retrieve(task: asyncio.Task[_Connection]) -> None:
+def _retrieve(task: asyncio.Task[Connection]) -> None:
     """Marks the error of an opening that nobody waits for any more as seen."""
     if not task.cancelled():
         task.exception()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from midspan_engine.errors import CheckpointError, EngineError, EngineUnavailable
 from midspan_engine.protocol import EngineStatus
 from midspan_server.configured import launch_of, user_settings, with_checkpoint, with_json
 from midspan_server.engine_client import EngineClient
-from midspan_server.launch import Launch
+from midspan_server.launch import IDLE_MINUTES, Launch
 
 _LOAD_TIMEOUT_S = 600.0
 """Patience for a checkpoint to load: 52 GB of bf16 weights take minutes from a disk of 200 MB/s."""
@@ -27,12 +29,20 @@ def command() -> None:
 
 @command.command("start")
 @with_checkpoint
+@click.option(
+    "--idle-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Exit after so long without a fill; {IDLE_MINUTES:.0f} by default. A running engine takes it too.",
+)
 @with_json
-def start(checkpoint: Path | None, as_json: bool) -> None:
+def start(checkpoint: Path | None, idle_minutes: float | None, as_json: bool) -> None:
     """Start the engine and wait until its model is loaded."""
     launch = launch_of(checkpoint, user_settings())
-    with Console(stderr=True).status("loading the model"):
-        status = asyncio.run(_start(launch))
+    columns = TextColumn("loading the model"), BarColumn(), TaskProgressColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=1.0)
+        status = asyncio.run(_start(launch, idle_minutes, lambda share: progress.update(bar, completed=share)))
     if as_json:
         click.echo(msgspec.json.encode({"engine": status}))
     else:
@@ -51,12 +61,15 @@ def stop(checkpoint: Path | None, as_json: bool) -> None:
         click.echo("The engine has stopped." if was_running else "No engine was running.")
 
 
-async def _start(launch: Launch) -> EngineStatus:
+async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[float], None]) -> EngineStatus:
     """Returns the state of an engine whose model is loaded. Raises CheckpointError or EngineError if it cannot be."""
     (await launch.start())[1].close()
     try:
-        async with EngineClient(launch) as client, asyncio.timeout(_LOAD_TIMEOUT_S):
+        async with EngineClient(launch, name="midspan engine start") as client, asyncio.timeout(_LOAD_TIMEOUT_S):
+            if idle_minutes is not None:
+                await client.set_idle(idle_minutes)
             while (status := await client.status()) is not None and status.state == "loading":
+                show(status.progress)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         raise EngineError(f"the model did not load within {_LOAD_TIMEOUT_S:.0f} s; the log is {launch.log}") from error
@@ -69,5 +82,5 @@ async def _start(launch: Launch) -> EngineStatus:
 
 
 async def _stop(launch: Launch) -> bool:
-    async with EngineClient(launch) as client:
+    async with EngineClient(launch, name="midspan engine stop") as client:
         return await client.shutdown_host()

@@ -20,9 +20,7 @@ import hashlib
 import importlib.resources
 import os
 import signal
-import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -36,16 +34,17 @@ import msgspec
 import platformdirs
 
 from midspan_engine.errors import EngineUnavailable, InputError
+from midspan_engine.framing import peer_pid
 from midspan_engine.protocol import PROTOCOL_VERSION
 
 MAX_SOCKET_PATH_BYTES = 103
 """sizeof(sun_path) - 1 on macOS; Linux allows 107 (man 7 unix)."""
 
-_CREDENTIALS = struct.Struct("3i")
-"""struct ucred: process, user, group (man 7 unix)."""
-
 MAX_LOG_BYTES = 2**20
 """A longer log is begun anew when the next engine starts."""
+
+IDLE_MINUTES = 10.0
+"""After so long without a fill an engine leaves and gives its memory back. Chosen: a coffee, not a lunch."""
 
 _POLL_S = 0.05
 
@@ -58,13 +57,15 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Path
     socket: Path
     log: Path
-    idle_minutes: float = 10.0
+    idle_minutes: float = IDLE_MINUTES
     start_timeout_s: float = 30.0
     """A host listens before it imports torch, so this covers a slow disk and a busy machine, not the model."""
 
     @classmethod
-    def resolve(cls, checkpoint: Path | None = None) -> Launch:
+    def resolve(cls, checkpoint: Path | None = None, idle_minutes: float = IDLE_MINUTES) -> Launch:
         """Returns the launch of `checkpoint`, of MIDSPAN_CHECKPOINT, or of the embedded checkpoint, in this order.
+
+        The first client decides after how many idle minutes the engine leaves.
 
         Raises InputError when no folder for the socket can be used, and for a checkpoint that cannot be opened by its
         name.
@@ -82,6 +83,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             checkpoint=chosen,
             socket=_runtime_folder(f"{key}.sock") / f"{key}.sock",
             log=Path(platformdirs.user_log_dir("midspan")) / f"engine-{key}.log",
+            idle_minutes=idle_minutes,
         )
 
     async def connect(self) -> Streams | None:
@@ -134,7 +136,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         if streams is None:
             return
         reader, writer = streams
-        pid = _peer_pid(writer.get_extra_info("socket"))
+        pid = peer_pid(writer.get_extra_info("socket"))
         if not pid:
             raise EngineUnavailable(
                 f"the engine does not end; end its process (`midspan_engine host`), its log is {self.log}"
@@ -231,15 +233,6 @@ def _platform_runtime_folder() -> Path:
         # It warns about a missing XDG_RUNTIME_DIR, as in containers; we check its fallback ourselves.
         warnings.simplefilter("ignore")
         return Path(platformdirs.user_runtime_dir("midspan"))
-
-
-def _peer_pid(peer: socket.socket) -> int:
-    """Returns the process that listens at the other end of a unix socket; 0 where the system does not tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int = _CREDENTIALS.unpack(credentials)[0]
-    return pid
 
 
 def _is_short_enough(socket: Path) -> bool:

@@ -3,6 +3,7 @@
 - Documents are ours: pygls' own handlers, which keep a second copy of every text, are taken out.
 - Every request is answered, also one whose parameters are malformed, that comes before `initialize` or after
   `shutdown`; pygls drops these.
+- The connection ends with the process that the client names in `initialize`.
 - `exit` ends the reading loop instead of raising SystemExit inside the event loop.
 - Errors never pop up in the editor; they are logged without the message that caused them.
 """
@@ -18,6 +19,8 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol
 
+from midspan_server.stdio import Connection
+
 logger = logging.getLogger(__name__)
 
 _OURS = (
@@ -31,6 +34,10 @@ _OURS = (
 )
 
 
+_NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
+"""Every notebook: what a cell may be completed in is settled by its language, as for files."""
+
+
 class Protocol(LanguageServerProtocol):
     """Turns message bodies into calls of handlers, and their results into answers."""
 
@@ -39,6 +46,12 @@ class Protocol(LanguageServerProtocol):
         for method in _OURS:
             del self.fm.builtin_features[method]
         self.is_initialized = False
+        self._connection: Connection | None = None
+
+    def set_writer(self, writer: Any, include_headers: bool = True) -> None:
+        """Takes where answers go."""
+        super().set_writer(writer, include_headers)
+        self._connection = writer if isinstance(writer, Connection) else None
 
     @property
     def is_shut_down(self) -> bool:
@@ -84,6 +97,8 @@ class Protocol(LanguageServerProtocol):
             return
         if method == types.INITIALIZE:
             self.is_initialized = True
+            if self._connection is not None and message.params.process_id is not None:
+                self._connection.end_with(message.params.process_id)
         self.handle_message(message)
 
     def _is_welcome(self, method: str | None, request_id: int | str | None) -> bool:
@@ -137,7 +152,7 @@ class Server(LanguageServer):
     protocol: Protocol
 
     def __init__(self, version: str) -> None:
-        super().__init__("midspan", version, protocol_cls=Protocol)
+        super().__init__("midspan", version, notebook_document_sync=_NOTEBOOKS, protocol_cls=Protocol)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Logs an error of a handler by its kind: its text may quote a document."""

@@ -18,9 +18,11 @@ from midspan_engine.errors import InputError
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 128 * 2**20
-"""Longer messages are dropped unread: a file of that size is not completed anyway (`completion.MAX_CHARACTERS`)."""
+"""Longer messages are dropped unread: a file of that size is not completed anyway (`text.MAX_CHARACTERS`)."""
 MAX_SKIPPED_BYTES = 2**31
 """A longer message is never sent: V8, the engine below VS Code, ends strings at 2**29 UTF-16 units of up to 3 bytes."""
+CLIENT_POLL_S = 0.5
+"""How often a client's process is looked for where the system does not tell of its end: it is noticed in a second."""
 READ_CHUNK = 2**20
 FLUSH_TIMEOUT_S = 1.0
 """How long a client may take to read our last words."""
@@ -33,6 +35,7 @@ class Connection:
         self._reader = reader
         self._transport = transport
         self._pipe = pipe
+        self._watching: asyncio.Task[None] | None = None
 
     async def read(self) -> bytes | None:
         """Returns the body of the next message; None once the client is gone.
@@ -69,6 +72,19 @@ class Connection:
         except asyncio.IncompleteReadError:
             return None
 
+    def end_with(self, pid: int) -> None:
+        """Ends the connection when the client's process ends: another child of it may hold the pipes open.
+
+        A process that is not there is left alone; it runs on another machine or in another container.
+        """
+        if self._watching is None and _is_alive(pid):
+            self._watching = asyncio.create_task(self._watch(pid))
+
+    async def _watch(self, pid: int) -> None:
+        await _process_end(pid)
+        logger.info("leaving: the client's process has ended")
+        self._reader.feed_eof()
+
     def write(self, data: bytes) -> None:
         """Sends bytes; those for a client that is gone are dropped."""
         if not self._transport.is_closing():
@@ -80,6 +96,8 @@ class Connection:
 
     async def flush(self) -> None:
         """Closes, and waits a moment for a client that reads slowly."""
+        if self._watching is not None:
+            self._watching.cancel()
         self.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._pipe.lost.wait(), FLUSH_TIMEOUT_S)
@@ -107,6 +125,35 @@ async def open_stdio() -> Connection:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, pipe = await loop.connect_write_pipe(lambda: _Outgoing(reader), sys.stdout.buffer)
     return Connection(reader, transport, pipe)
+
+
+async def _process_end(pid: int) -> None:
+    """Returns when a process that is no child of ours has ended."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, an old one, or the process has ended
+        while _is_alive(pid):
+            await asyncio.sleep(CLIENT_POLL_S)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+def _is_alive(pid: int) -> bool:
+    if pid <= 0:
+        return False  # these mean groups of processes
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # somebody else's process is a process
+    return True
 
 
 def _length(digits: bytes) -> int:

@@ -1,0 +1,164 @@
+"""What waits for the model: the jobs of all clients, and which of them comes next.
+
+Jobs run one after the other. Rows of several jobs could share a pass of the model, but on a CPU a pass costs as much
+again for every row, so that nobody would have an answer sooner.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from midspan_engine.protocol import Draft, Failed, Fill, Filled, Priority
+
+CANCELLED = "cancelled"
+SUPERSEDED = "superseded by a newer request for this document"
+GAVE_WAY = "a guess of what comes next gave way to a request"
+CLOSED = "the document was closed"
+
+STARVED_S = 2.0
+"""After so long a fill of several candidates counts as typed: eight people who type could hold it back for ever. A
+choice, as long as somebody who asked for alternatives keeps looking.
+"""
+
+_RANKS: dict[Priority, int] = {"typed": 0, "several": 1, "prefetch": 2}
+
+
+class Job:
+    """One fill on its way through the worker."""
+
+    def __init__(
+        self,
+        request: Fill,
+        *,
+        client: int,
+        received: float,
+        on_draft: Callable[[Draft], None],
+        on_done: Callable[[Filled | Failed], None],
+    ) -> None:
+        self.request = request
+        self.client = client
+        """Tells clients apart, as long as the host lives."""
+        self.received = received
+        """Seconds of `time.perf_counter` when the request arrived."""
+        self.on_draft = on_draft
+        """Called on the event loop."""
+        self.has_begun = False
+        self.n_signs = 0
+        """Grows with every step of the model: how often the engine has looked whether to go on."""
+        self._on_done = on_done
+        self._is_done = False
+        self._cancelled = threading.Event()
+
+    @property
+    def document(self) -> str:
+        """The document's name among those of all clients."""
+        return document_key(self.client, self.request.document)
+
+    def finish(self, reply: Filled | Failed) -> None:
+        """Hands over the answer, on the event loop; the first one counts."""
+        if not self._is_done:
+            self._is_done = True
+            self._on_done(reply)
+
+    def end(self, silence: str) -> None:
+        """Tells the engine to stop at its next step, and answers at once; on the event loop."""
+        self.cancel()
+        self.finish(Filled(id=self.request.id, silence=silence))
+
+    def cancel(self) -> None:
+        """Tells the engine to stop at its next denoising step."""
+        self._cancelled.set()
+
+    def is_cancelled(self) -> bool:
+        self.n_signs += 1
+        return self._cancelled.is_set()
+
+
+class JobQueue:
+    """The jobs that wait and the one that runs; methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._running: Job | None = None
+        self._turns: dict[int, int] = {}
+        self._n_taken = 0
+        self._is_woken = False
+        self._change = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def running(self) -> Job | None:
+        """The job in the hands of the worker."""
+        return self._running
+
+    def put(self, job: Job) -> list[tuple[Job, str]]:
+        """Adds a job; returns those that it replaces, with the reason, for their clients to be told."""
+        with self._change:
+            present = [*self._jobs, *([self._running] if self._running is not None else [])]
+            replaced = [(old, reason) for old in present if (reason := self._reason_to_yield(old, job))]
+            gone = [old for old, _ in replaced]
+            self._jobs = [old for old in self._jobs if old not in gone]
+            self._jobs.append(job)
+            self._change.notify()
+        return replaced
+
+    def take(self, timeout_s: float) -> Job | None:
+        """Returns the next job once there is one, None after a while or when woken; the last one counts as done.
+
+        By urgency, then whose turn is longest ago, then by arrival.
+        """
+        with self._change:
+            self._running = None
+            self._change.wait_for(lambda: self._jobs or self._is_woken, timeout_s)
+            self._is_woken = False
+            now = time.perf_counter()
+            job = min(self._jobs, key=lambda job: (_rank(job, now), self._turns.get(job.client, 0)), default=None)
+            if job is not None:
+                self._jobs.remove(job)
+                self._n_taken += 1
+                self._turns[job.client] = self._n_taken
+                self._running = job
+            return job
+
+    def wake(self) -> None:
+        """Makes a waiting `take` return."""
+        with self._change:
+            self._is_woken = True
+            self._change.notify()
+
+    def discard(self, job: Job) -> None:
+        """Removes a job that nobody waits for any more, if it has not begun."""
+        with self._change:
+            if job in self._jobs:
+                self._jobs.remove(job)
+
+    def of_document(self, document: str) -> list[Job]:
+        """Returns the jobs of a document, running or not."""
+        with self._change:
+            present = [*self._jobs, *([self._running] if self._running is not None else [])]
+            return [job for job in present if job.document == document]
+
+    def forget_client(self, client: int) -> None:
+        """Forgets whose turn it was, when a client has left."""
+        with self._change:
+            self._turns.pop(client, None)
+
+    def _reason_to_yield(self, old: Job, new: Job) -> str | None:
+        is_guess, is_old_guess = new.request.priority == "prefetch", old.request.priority == "prefetch"
+        if old.document == new.document and (is_old_guess or not is_guess):
+            return SUPERSEDED
+        return GAVE_WAY if old is self._running and is_old_guess and not is_guess else None
+
+
+def document_key(client: int, document: str) -> str:
+    """Returns the name of a client's document; two clients that edit one file keep each a cache of it."""
+    return f"{client} {document}"
+
+
+def _rank(job: Job, now: float) -> int:
+    rank = _RANKS[job.request.priority]
+    return 0 if job.request.priority == "several" and now - job.received > STARVED_S else rank

@@ -1,0 +1,191 @@
+"""Editors that type against one engine, in peace or while somebody kills, freezes and hides the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from midspan_server.engine_client import EngineClient
+from midspan_server.launch import Launch
+from soak.editor import Editor, Tally
+from soak.measures import Growth, Spread, engines_of, lags_ms, resident_mb
+
+PATIENCE_S = 120.0
+"""How long anything may take on a busy machine before it counts as lost."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run."""
+
+    n_editors: int
+    seconds: float
+    keys: int
+    asked: int
+    answered: int
+    withdrawn: int
+    """Taken back by the editor; answered with the error that says so."""
+    unanswered: int
+    suggested: int
+    late: int
+    wrong: list[str]
+    key_to_suggestion_ms: Spread
+    loop_lag_ms: Spread
+    engine_mb: Growth
+    front_end_mb: Growth
+    """Mean of all."""
+    troubles: list[str]
+    """What was done to the engine."""
+    recovered: int
+    """Editors that the engine served after the last trouble."""
+    exit_statuses: list[int]
+    left_behind: list[str]
+    """Processes and files that should be gone."""
+
+
+Trouble = Callable[[Launch, random.Random], Awaitable[str]]
+
+
+async def run(
+    folder: Path,
+    *,
+    n_editors: int,
+    seconds: float,
+    keys_per_s: float,
+    troubles: list[Trouble],
+    pause_s: float,
+    seed: int,
+) -> Report:
+    """Types for `seconds`. Every `pause_s` one of `troubles` strikes. The environment must name folders of its own."""
+    rng = random.Random(seed)
+    launch = Launch.resolve()
+    editors = await asyncio.gather(
+        *(
+            Editor.start(f"e{number}", folder, cancels=number % 2 == 0, rng=random.Random(rng.random()))
+            for number in range(n_editors)
+        )
+    )
+    # The engine is loaded before anything is measured: a start takes seconds.
+    await asyncio.gather(*(editor.until_served(PATIENCE_S) for editor in editors))
+    for editor in editors:
+        editor.tally = Tally()
+    memory = _Memory(launch, editors)
+    watching = asyncio.create_task(memory.watch())
+    struck: list[str] = []
+    striking = asyncio.create_task(_strike(launch, troubles, pause_s, rng, struck))
+    await asyncio.gather(*(editor.type(seconds, keys_per_s) for editor in editors))
+    striking.cancel()
+    await asyncio.gather(striking, return_exceptions=True)
+    unanswered = sum(await asyncio.gather(*(editor.settle(PATIENCE_S) for editor in editors)))
+    recovered = await asyncio.gather(*(editor.until_served(PATIENCE_S) for editor in editors))
+    watching.cancel()
+    statuses = [await editor.quit() for editor in editors]
+    async with EngineClient(launch) as client:
+        await client.shutdown_host()
+    tallies = [editor.tally for editor in editors]
+    return Report(
+        n_editors=n_editors,
+        seconds=seconds,
+        keys=sum(tally.n_keys for tally in tallies),
+        asked=sum(tally.n_asked for tally in tallies),
+        answered=sum(tally.n_answered for tally in tallies),
+        withdrawn=sum(tally.n_withdrawn for tally in tallies),
+        unanswered=unanswered,
+        suggested=sum(tally.n_suggested for tally in tallies),
+        late=sum(tally.n_late for tally in tallies),
+        wrong=[fault for tally in tallies for fault in tally.wrong],
+        key_to_suggestion_ms=Spread.of([ms for tally in tallies for ms in tally.ms]),
+        loop_lag_ms=Spread.of(lags_ms(folder)),
+        engine_mb=Growth.of(memory.engine),
+        front_end_mb=Growth.of(memory.front_ends),
+        troubles=struck,
+        recovered=sum(recovered),
+        exit_statuses=statuses,
+        left_behind=await left_behind(launch),
+    )
+
+
+async def left_behind(launch: Launch) -> list[str]:
+    """Returns what is left of an engine that was ended, once there is nothing or the patience is over."""
+    for _ in range(100):
+        folder = launch.socket.parent
+        left = [f"process {pid}" for pid in engines_of(folder)] + [path.name for path in folder.iterdir()]
+        if not left:
+            break
+        await asyncio.sleep(0.1)
+    return left
+
+
+class _Memory:
+    """Samples of the resident memory of an engine and of language servers, MB."""
+
+    def __init__(self, launch: Launch, editors: list[Editor]) -> None:
+        self.engine: list[float] = []
+        self.front_ends: list[float] = []
+        self._launch = launch
+        self._editors = editors
+
+    async def watch(self) -> None:
+        while True:
+            pids = engines_of(self._launch.socket.parent)
+            self.engine += filter(None, map(resident_mb, pids[:1]))
+            held = list(filter(None, (resident_mb(editor.pid) for editor in self._editors)))
+            self.front_ends.append(sum(held) / max(1, len(held)))
+            await asyncio.sleep(0.5)
+
+
+async def _strike(
+    launch: Launch, troubles: list[Trouble], pause_s: float, rng: random.Random, struck: list[str]
+) -> None:
+    number = 0
+    while troubles:
+        await asyncio.sleep(rng.uniform(0.7, 1.3) * pause_s)
+        struck.append(await troubles[number % len(troubles)](launch, rng))
+        number += 1
+
+
+async def killed(launch: Launch, rng: random.Random) -> str:
+    """The engine is killed, as by the kernel when memory is short."""
+    return _signal(launch, signal.SIGKILL)
+
+
+async def frozen(launch: Launch, rng: random.Random) -> str:
+    """The engine stands still for a while, as when a laptop sleeps or a debugger holds it."""
+    told = _signal(launch, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(rng.uniform(0.2, 1.5))
+    finally:
+        _signal(launch, signal.SIGCONT)
+    return told
+
+
+async def hidden(launch: Launch, rng: random.Random) -> str:
+    """The socket is removed, as by a cleaner of temporary folders."""
+    with contextlib.suppress(FileNotFoundError):
+        launch.socket.unlink()
+    return "the socket was removed"
+
+
+async def shouted_at(launch: Launch, rng: random.Random) -> str:
+    """Somebody sends noise to the socket."""
+    streams = await launch.connect()
+    if streams is not None:
+        streams[1].write(rng.randbytes(rng.randrange(1, 10_000)))
+        streams[1].close()
+    return "noise was sent"
+
+
+TROUBLES: list[Trouble] = [killed, frozen, shouted_at, hidden]
+
+
+def _signal(launch: Launch, number: signal.Signals) -> str:
+    for pid in engines_of(launch.socket.parent):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return f"the engine was sent {number.name}"
