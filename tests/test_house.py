@@ -27,15 +27,16 @@ LEAVES = CLIENT_SIDE | {"midspan_engine.config"}
 ENGINE_LAYERS = (
     ("__main__",),
     ("host", "bench", "verify"),
-    ("worker", "endpoint", "footprint", "evaluation", "training", "generate", "causal"),
+    ("worker", "connection", "watchdog", "endpoint", "footprint", "evaluation", "training", "generate", "causal"),
     ("engine",),
-    ("prompt", "prefix_cache", "denoise"),
-    ("left_to_right", "entropy_order", "causal_vote"),
+    ("prefix_cache", "denoise"),
+    ("causal_vote",),
+    ("prompt", "causal_reader", "repeats", "left_to_right", "entropy_order"),
     ("order", "healing", "canvas", "noise", "accept", "tokens"),
     ("weights",),  # the loader builds the model that it fills
     ("models",),
     ("kv",),
-    ("framing", "commands", "cpu"),
+    ("framing", "job_queue", "trouble", "vitals", "commands", "cpu"),
     ("protocol", "config", "errors"),
 )
 

@@ -1,17 +1,21 @@
-"""Gaps cut from held-out files, the way an editor would ask for them."""
+"""One gap to be filled and what is known of it, and the cases that are cut from held-out files."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from midspan_engine.errors import InputError
-from midspan_engine.training.corpus import read_split
-from midspan_engine.training.gaps import cut
+from midspan_engine.evaluation.syntax import gaps_by_kind
+from midspan_engine.training.corpus import SourceFile, read_split
 
 ONE_LINE_KINDS = ("rest_of_line", "arguments", "right_hand_side", "condition", "whole_line")
 """Kinds of one-line gap, drawn evenly."""
+MULTI_LINE_KIND = "lines"
+_MAX_TRIES = 20
+"""Files tried for each case: a kind that is not found in so many is not in this corpus. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +27,14 @@ class Case:
     prefix: str
     truth: str
     suffix: str
+    is_one_line: bool = True
+    """Whether the answer is asked for within the line."""
+    tests: str = ""
+    """What, put behind the filled file, must run without an error; nothing for a case without tests."""
 
 
-def held_out_cases(path: Path, n_cases: int, seed: int) -> list[Case]:
-    """Cuts `n_cases` one-line gaps from the files of a corpus split, at most one a file while there are enough files.
+def held_out_files(path: Path, seed: int) -> list[SourceFile]:
+    """Returns the files of a corpus split in an order that the seed decides.
 
     Raises InputError when the split is not there.
     """
@@ -36,20 +44,29 @@ def held_out_cases(path: Path, n_cases: int, seed: int) -> list[Case]:
         raise InputError(
             f"the held-out files are not at {path}: run `midspan train python-small --prepare-only` first"
         ) from error
+    random.Random(seed).shuffle(files)
+    return files
+
+
+def held_out_cases(
+    files: Sequence[SourceFile], n_cases: int, seed: int, kinds: Sequence[str] = ONE_LINE_KINDS
+) -> list[Case]:
+    """Cuts `n_cases` gaps, the kinds taking turns, at most one a file while there are enough files.
+
+    The first tenth of a file, licence and imports, is left alone. Fewer come back where the files hold no more.
+    """
     rng = random.Random(seed)
-    rng.shuffle(files)
     cases: list[Case] = []
-    for attempt in range(20 * n_cases):
+    for attempt in range(_MAX_TRIES * n_cases if files else 0):
         if len(cases) == n_cases:
             break
-        file = files[attempt % len(files)]
-        kind = ONE_LINE_KINDS[attempt % len(ONE_LINE_KINDS)]
-        gap = cut(kind, file.text, rng.randrange(len(file.text) // 10, len(file.text)), rng)
-        if gap is None:
-            continue
-        start, end = gap
-        truth = file.text[start:end]
-        if truth.strip():
+        file, kind = files[attempt % len(files)], kinds[len(cases) % len(kinds)]
+        gaps = [gap for gap in gaps_by_kind(file.text).get(kind, ()) if gap[0] >= len(file.text) // 10]
+        if gaps:
+            start, end = rng.choice(gaps)
+            if kind == "rest_of_line":
+                start = rng.randrange(start, end)
             name = f"{file.package}/{file.path}:{start}"
-            cases.append(Case(name, kind, file.text[:start], truth, file.text[end:]))
+            parts = file.text[:start], file.text[start:end], file.text[end:]
+            cases.append(Case(name, kind, *parts, is_one_line=kind != MULTI_LINE_KIND))
     return cases

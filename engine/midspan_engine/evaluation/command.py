@@ -1,66 +1,207 @@
-"""`midspan eval SUITE`: fills held-out gaps and prints a table and JSON."""
+"""`midspan eval SUITE`: measures suggestions on code that was never trained on; tables, JSON and a picture."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from midspan_engine.config import embedded_checkpoint
+from midspan_engine.commands import CONTEXT_SETTINGS
+from midspan_engine.config import embedded_checkpoint, load_model_config
 from midspan_engine.cpu import cpu_threads
 from midspan_engine.engine import Engine
-from midspan_engine.evaluation.cases import held_out_cases
-from midspan_engine.evaluation.methods import Methods
+from midspan_engine.evaluation.cases import MULTI_LINE_KIND, Case, held_out_cases, held_out_files
+from midspan_engine.evaluation.comparison import compare
+from midspan_engine.evaluation.humaneval import KINDS, humaneval_cases
+from midspan_engine.evaluation.keystrokes import Typist, draw_regions
+from midspan_engine.evaluation.language_server import LanguageServer
+from midspan_engine.evaluation.methods import Method, Methods
+from midspan_engine.evaluation.plot import draw, require_plotting
+from midspan_engine.evaluation.public_model import HOW_TO_GET, NAME, PublicModel
 from midspan_engine.evaluation.report import Report
-from midspan_engine.evaluation.scores import Scored, judge, summarise
+from midspan_engine.evaluation.tables import tables
 from midspan_engine.training.corpus import cache_folder, split_path
 
-_SHARES = ("exact", "similarity", "valid", "shown", "shown_exact", "shown_valid")
+T = TypeVar("T")
+
+SHOWN_CONFIDENCE = 0.15
+"""The front end's default."""
+AS_SHOWN = "midspan, as shown"
+"""Through the language server: what its filters and its default settings leave."""
+ONE_LINE_PER_MULTI_LINE = 5
+"""One gap of several lines for so many of one line: as many as of each kind of those."""
 
 
-@click.command(name="eval")
-@click.argument("suite", type=click.Choice(["held-out"]))
-@click.option("--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder.")
-@click.option("--cases", "n_cases", default=300, show_default=True, help="Number of gaps.")
-@click.option("--seed", default=0, show_default=True, help="Which gaps are cut.")
-@click.option(
-    "--min-confidence", default=0.15, show_default=True, help="From which confidence an answer counts as shown."
+@dataclass(frozen=True)
+class Run:
+    """What all suites are asked for."""
+
+    checkpoint: Path
+    seed: int
+    as_json: bool
+    plot: Path | None
+
+    def tell(self, report: Report) -> None:
+        """Prints a report as tables or JSON, and draws it."""
+        if self.as_json:
+            click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        else:
+            console = Console()
+            for table in tables(report):
+                console.print(table)
+            for note in report.notes:
+                console.print(note, soft_wrap=True)
+        if self.plot is not None:
+            draw(report, self.plot)
+
+
+def _drawable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None:
+        require_plotting(path)
+    return path
+
+
+def _common(suite: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that all suites share, and hands them over as a Run."""
+
+    @functools.wraps(suite)
+    def command(checkpoint: Path, seed: int, as_json: bool, plot: Path | None, **own: Any) -> None:
+        suite(Run(checkpoint, seed, as_json, plot), **own)
+
+    for option in (
+        click.option(
+            "--plot",
+            type=click.Path(path_type=Path),
+            callback=_drawable,
+            help="Write a picture to this file (.png, .svg, .pdf).",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+        click.option("--seed", default=0, show_default=True, help="Which places are drawn."),
+        click.option(
+            "--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_min_confidence = click.option(
+    "--min-confidence",
+    default=SHOWN_CONFIDENCE,
+    show_default=True,
+    help="From which confidence an answer counts as shown.",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="A corpus split (held.jsonl); default: the prepared one.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def command(
-    suite: str, checkpoint: Path, n_cases: int, seed: int, min_confidence: float, data: Path | None, as_json: bool
-) -> None:
-    """Fill one-line gaps of held-out files, the length unknown, beside two baselines with the same weights."""
-    cases = held_out_cases(data or split_path(cache_folder(), "held"), n_cases, seed)
-    torch.set_num_threads(cpu_threads())
-    methods = Methods(Engine.load(checkpoint))
-    console = Console(stderr=True)
-    scored: dict[str, list[Scored]] = {name: [] for name in methods.by_name}
-    for case in track(cases, description="filling", console=console, transient=True):
-        for name, method in methods.by_name.items():
-            scored[name].append(judge(case, method(case)))
-    figures = {name: summarise(rows, min_confidence) for name, rows in scored.items()}
-    report = Report(suite=suite, length="unknown", min_confidence=min_confidence, seed=seed, methods=figures)
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
-    else:
-        Console().print(_table(report, len(cases)))
+_data = click.option(
+    "--data", type=click.Path(path_type=Path), help="A corpus split (held.jsonl); default: the prepared one."
+)
 
 
-def _table(report: Report, n_cases: int) -> Table:
-    table = Table(
-        title=f"{n_cases} one-line gaps, length {report.length}; shown from confidence {report.min_confidence}"
+@click.group(name="eval", context_settings=CONTEXT_SETTINGS)
+def command() -> None:
+    """Run infilling benchmarks beside baselines: tables, JSON, a picture."""
+
+
+@command.command("held-out")
+@click.option(
+    "--cases", "n_cases", type=click.IntRange(min=1), default=300, show_default=True, help="Number of one-line gaps."
+)
+@_min_confidence
+@_data
+@_common
+def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None) -> None:
+    """Fill gaps of held-out files.
+
+    They are cut at syntax nodes; for every five of one line there is one of 2 to 6 lines, reported apart.
+    """
+    files = held_out_files(data or split_path(cache_folder(), "held"), run.seed)
+    n_multi_line = -(-n_cases // ONE_LINE_PER_MULTI_LINE)
+    cases = held_out_cases(files, n_cases, run.seed)
+    cases += held_out_cases(files, n_multi_line, run.seed, (MULTI_LINE_KIND,))
+    own = _methods(run.checkpoint)
+    with LanguageServer.running(run.checkpoint) as server:
+        _fill(run, "held-out", cases, min_confidence, own, {AS_SHOWN: server.attempt})
+
+
+@command.command("humaneval")
+@click.option("--kind", type=click.Choice(list(KINDS)), default="single-line", show_default=True)
+@click.option(
+    "--cases",
+    "n_cases",
+    type=click.IntRange(min=1),
+    help="Number of gaps, drawn by the seed; default: all of the kind.",
+)
+@_min_confidence
+@_common
+def humaneval(run: Run, kind: str, n_cases: int | None, min_confidence: float) -> None:
+    """Fill gaps of HumanEval-Infilling and run the tests.
+
+    pass@1 of one greedy answer, beside the figures of all suites.
+    """
+    cases = humaneval_cases(kind, n_cases, run.seed)
+    _fill(run, f"humaneval {kind}", cases, min_confidence, _methods(run.checkpoint), {})
+
+
+@command.command("keystrokes")
+@click.option(
+    "--files", "n_files", type=click.IntRange(min=1), default=20, show_default=True, help="Files with one region each."
+)
+@_data
+@_common
+def keystrokes(run: Run, n_files: int, data: Path | None) -> None:
+    """Type held-out files; count the keys saved.
+
+    Each key goes through the language server with default settings.
+    """
+    load_model_config(run.checkpoint)  # what is no checkpoint is refused before a server starts
+    files = held_out_files(data or split_path(cache_folder(), "held"), run.seed)
+    chosen = list(draw_regions(files, n_files, run.seed))
+    with LanguageServer.running(run.checkpoint) as server:
+        typist = Typist(server)
+        regions = [typist.type_region(*region) for region in _progress(chosen, "typing")]
+    typing = typist.report(regions, run.seed)
+    run.tell(
+        Report(suite="keystrokes", length="unknown", min_confidence=SHOWN_CONFIDENCE, seed=run.seed, typing=typing)
     )
-    table.add_column("method")
-    for column in (*_SHARES, "steps", "p50 ms"):
-        table.add_column(column.replace("_", " "), justify="right")
-    for name, figures in report.methods.items():
-        shares = [getattr(figures, column) for column in _SHARES]
-        table.add_row(name, *(f"{share:.1%}" for share in shares), f"{figures.steps:.1f}", f"{figures.p50_ms:.1f}")
-    return table
+
+
+def _methods(checkpoint: Path) -> Methods:
+    torch.set_num_threads(cpu_threads())
+    return Methods(Engine.load(checkpoint))
+
+
+def _fill(
+    run: Run, suite: str, cases: Sequence[Case], min_confidence: float, own: Methods, more: dict[str, Method]
+) -> None:
+    """Fills cases with every method there is, and tells what came of it."""
+    methods = {**own.by_name, **more}
+    notes: tuple[str, ...] = ()
+    with PublicModel.running(own.prompt_text) as public:
+        if public is None:
+            notes = (f"{NAME} is left out; to have it beside the others: {HOW_TO_GET}",)
+        else:
+            methods[NAME] = public.continue_prefix
+        one_line, multi_line = compare(
+            cases, methods, own.n_tokens, min_confidence, lambda them: _progress(them, "filling")
+        )
+    report = Report(
+        suite=suite,
+        length="unknown",
+        min_confidence=min_confidence,
+        seed=run.seed,
+        methods=one_line or multi_line,
+        multi_line=multi_line if one_line else {},
+        notes=notes,
+    )
+    run.tell(report)
+
+
+def _progress(items: Sequence[T], what: str) -> Iterable[T]:
+    return track(items, description=what, console=Console(stderr=True), transient=True)

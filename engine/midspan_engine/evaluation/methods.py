@@ -1,18 +1,33 @@
-"""Ways to fill a gap with the same weights: the engine as it ships, and the baselines beside it."""
+"""Ways to fill a gap with one checkpoint's weights: the engine as it ships, and the baselines beside it.
+
+Every method finds its prefix warm: what stands before the gap is in the KV cache before the clock starts, as it is
+while somebody types.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
+import torch
 
 from midspan_engine.causal import continue_greedily
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
-from midspan_engine.prompt import build_prompt
-from midspan_engine.protocol import Fill
+from midspan_engine.healing import GapRules
+from midspan_engine.prompt import Prompt, build_prompt
+from midspan_engine.protocol import Candidate, Fill
+
+EARLY_MS = 150
+"""When methods are compared at equal time, in milliseconds after the key: the limit below which an answer feels
+immediate lies at 100 to 200 ms."""
+ONE_LINE_TOKENS = 32
+"""The front end's default."""
+MULTI_LINE_TOKENS = 64
+"""The same for several lines; the engine cuts it to what its checkpoint was trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +38,12 @@ class Attempt:
     confidence: float
     ms: float
     steps: int
+    """Passes of the model: denoising steps, or tokens of a method that writes one at a time; 0 where unknown."""
+    early_text: str | None = None
+    """What there was after EARLY_MS; None where that is not known."""
+
+
+Method = Callable[[Case], Attempt]
 
 
 class Methods:
@@ -30,58 +51,169 @@ class Methods:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        blind = msgspec.structs.replace(engine.infill, head_tokens=0)
-        self._blind_engine = Engine(engine.model, engine.tokens, blind, engine.generation)
-        self.by_name = {"midspan": self.canvas, "without suffix": self.without_suffix, "causal": self.causal}
+        self._healing = HealingInLine(engine.tokens, engine.infill.blank_token_id)
+        self._oracle = Engine(engine.model, engine.tokens, engine.infill, engine.generation)
+        self._oracle.prefixes = engine.prefixes
+        self._oracle.rules = GapRules(engine.tokens, None)  # no blank: every slot is spelled
+        self.by_name: Mapping[str, Method] = {
+            "midspan": self.canvas,
+            "midspan, length told": self.oracle_length,
+            "without suffix": self.without_suffix,
+            "causal": self.causal,
+        }
 
     def canvas(self, case: Case) -> Attempt:
-        """Fills the gap as the language server asks for it."""
-        return self._fill(self._engine, case)
+        """Fills the gap as the front end asks for it, every answer carried through whatever its confidence."""
+        return self._fill(self._engine, case, n_tokens_for(case))
+
+    def oracle_length(self, case: Case) -> Attempt:
+        """Fills a gap of exactly as many tokens as the true text has, none of them blank.
+
+        As far as the checkpoint's gaps go: longer ones are cut there.
+        """
+        _, required = self._split(case)
+        return self._fill(self._oracle, case, len(self._engine.tokens.encode(required + case.truth)))
 
     def without_suffix(self, case: Case) -> Attempt:
-        """Fills the gap on a canvas that says nothing of what follows, cut at the line's end."""
-        attempt = self._fill(self._blind_engine, case)
-        return replace(attempt, text=cut_at_suffix(attempt.text, case))
-
-    def _fill(self, engine: Engine, case: Case) -> Attempt:
-        parts = (case.prefix, case.suffix)
-        request = Fill(id=0, document=case.name, parts=parts, max_tokens=engine.infill.gap_tokens)
-        filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
-        if not filled.candidates:
-            return Attempt("", 0.0, filled.stats.ms, filled.stats.steps)
-        best = filled.candidates[0]
-        return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps)
+        """Fills the gap while nothing is known of what follows, and cuts the answer where that begins."""
+        unseen = replace(case, suffix="")
+        attempt = self._fill(self._engine, unseen, n_tokens_for(case), suffix_is_cut=True)
+        early = attempt.early_text
+        return replace(
+            attempt,
+            text=cut_at_suffix(attempt.text, case),
+            early_text=None if early is None else cut_at_suffix(early, case),
+        )
 
     def causal(self, case: Case) -> Attempt:
-        """Continues the prefix token by token with the encoder, healed like the canvas, up to the line's end.
+        """Continues the prefix token by token with the encoder, healed like the canvas.
 
-        Where the gap ends inside the line, the continuation is cut where the rest of the line begins in it, which
-        favours this baseline.
+        One line ends with a line break, several lines end as `is_block_over` says. Where the gap ends inside the line,
+        the continuation is cut where the rest of the line begins in it, which favours this baseline.
         """
-        engine, started = self._engine, time.perf_counter()
-        prompt = build_prompt(
-            (case.prefix, case.suffix), engine.tokens, engine.infill, n_gap=1, n_slots=engine.model.config.canvas_length
-        )
-        gap = prompt.canvas.gaps[0]
-        ids = [*prompt.context, *prompt.canvas.ids[: gap.start]]
+        engine = self._engine
+        prompt, required = self._split(case)
+        ids = [*prompt.context, *prompt.canvas.ids[: prompt.canvas.gaps[0].start]]
         cache, _ = engine.prefixes.encode(case.name, ids[:-1])
-        spellings = engine.tokens.spellings
+        spellings, healed = engine.tokens.spellings, required.encode()
+        written: list[int] = []
+        n_early = 0
+        started = time.perf_counter()
+
+        def is_end(token: int) -> bool:
+            nonlocal n_early
+            text = b"".join(spellings[index] for index in (*written, token)).decode(errors="replace")
+            if not spellings[token] or ("\n" in text if case.is_one_line else is_block_over(text, case)):
+                return True
+            written.append(token)
+            n_early += time.perf_counter() < started + EARLY_MS / 1e3
+            return False
+
         found, confidences = continue_greedily(
             engine.model,
             cache,
             ids[-1],
-            engine.rules,
-            prompt.required[0],
-            lambda token: b"\n" in spellings[token] or not spellings[token],
-            engine.infill.gap_tokens,
+            self._healing if case.is_one_line else engine.rules,
+            healed,
+            is_end,
+            n_tokens_for(case),
         )
-        text = b"".join(spellings[token] for token in found)[len(prompt.required[0]) :].decode(errors="replace")
         ms = (time.perf_counter() - started) * 1e3
-        return Attempt(cut_at_suffix(text, case), math.prod(confidences), ms, len(found))
+
+        def text_of(n_tokens: int) -> str:
+            spelled = b"".join(spellings[token] for token in found[:n_tokens])[len(healed) :]
+            return cut_at_suffix(spelled.decode(errors="replace"), case)
+
+        # Tokens that heal are not shown to `is_end`; they come first.
+        early = text_of(len(found) if ms <= EARLY_MS else len(found) - len(written) + n_early)
+        return Attempt(text_of(len(found)), math.prod(confidences), ms, len(found), early)
+
+    def n_tokens(self, text: str) -> int:
+        """Returns the length of a text in the checkpoint's tokens."""
+        return len(self._engine.tokens.encode(text))
+
+    def prompt_text(self, case: Case) -> str:
+        """Returns the text before the gap as far back as the checkpoint reads it."""
+        prompt, required = self._split(case)
+        ids = [*prompt.context, *prompt.canvas.ids[: prompt.canvas.gaps[0].start]]
+        return self._engine.tokens.decode(ids) + required
+
+    def _split(self, case: Case) -> tuple[Prompt, str]:
+        """Returns a case's prompt and the text that its gap has to write again."""
+        engine, parts = self._engine, (case.prefix, case.suffix)
+        prompt = build_prompt(parts, engine.tokens, engine.infill, n_gap=1, n_slots=engine.model.config.canvas_length)
+        return prompt, prompt.required[0].decode()
+
+    def _fill(self, engine: Engine, case: Case, n_tokens: int, *, suffix_is_cut: bool = False) -> Attempt:
+        engine.prefixes.encode(case.name, self._split(case)[0].context)
+        request = Fill(
+            id=0,
+            document=case.name,
+            parts=(case.prefix, case.suffix),
+            suffix_is_cut=suffix_is_cut,
+            single_line=case.is_one_line,
+            max_tokens=n_tokens,
+        )
+        whole = _filled(engine, request)
+        hasty = msgspec.structs.replace(request, deadline_ms=EARLY_MS)
+        early = whole if whole.ms <= EARLY_MS else _filled(engine, hasty)
+        return replace(whole, early_text=early.text)
+
+
+class HealingInLine(GapRules):
+    """Lets the token that heals break no line, as on a canvas of one line; the tokens behind it may, and end the text.
+
+    Otherwise a prefix that ends with a line break would be healed by two of them, and the answer be empty.
+    """
+
+    def constrain(self, z_GV: torch.Tensor, start: int, required: bytes, single_line: bool) -> torch.Tensor:
+        """Returns the logits of a gap as a `GapRules` does."""
+        return super().constrain(z_GV, start, required, single_line or bool(required))
+
+
+def _filled(engine: Engine, request: Fill) -> Attempt:
+    filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
+    best = filled.candidates[0] if filled.candidates else Candidate(gaps=("",), confidence=0.0)
+    return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps)
+
+
+def n_tokens_for(case: Case) -> int:
+    """Returns how many tokens an answer may take."""
+    return ONE_LINE_TOKENS if case.is_one_line else MULTI_LINE_TOKENS
 
 
 def cut_at_suffix(text: str, case: Case) -> str:
-    """Returns `text` up to where the rest of the gap's line begins in it; all of it when it does not."""
-    rest = case.suffix.split("\n", 1)[0]
-    place = text.rfind(rest) if rest.strip() else -1
-    return text[:place] if place >= 0 else text
+    """Returns `text` up to where what follows the gap begins in it; all of it when that does not.
+
+    Of a gap inside a line that is the rest of the line, of a gap that ends a line the line break, and of several lines
+    the next line that is not blank or the end of the block (see `is_block_over`).
+    """
+    rest, _, below = case.suffix.partition("\n")
+    if case.is_one_line:
+        text = text.split("\n", 1)[0]
+    if rest.strip():
+        place = text.rfind(rest) if case.is_one_line else text.find(rest)
+        return text[:place] if place >= 0 else text
+    lines = text.split("\n")
+    n_kept = next((n for n, line in enumerate(lines) if n and _ends_block(line, lines[0], case, below)), len(lines))
+    return "\n".join(lines[:n_kept])
+
+
+def is_block_over(text: str, case: Case) -> bool:
+    """Says whether a prefix-only continuation has left the block: it reached what follows the gap, or less indentation.
+
+    Without a suffix nothing else says where several lines end; knowing the suffix here favours such a method.
+    """
+    return "\n" in text and len(cut_at_suffix(text, case)) < len(text)
+
+
+def _ends_block(line: str, first: str, case: Case, below: str) -> bool:
+    if not line.strip():
+        return False
+    following = next((one for one in below.split("\n") if one.strip()), None)
+    start = case.prefix[case.prefix.rfind("\n") + 1 :] + first
+    return line == following or _indentation(line) < _indentation(start)
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -1,0 +1,230 @@
+"""A client of `midspan lsp`, as an editor is one: a process of its own, JSON over pipes, default settings.
+
+The server and its engine get a folder of their own for settings, sockets and logs, so that neither the user's settings
+nor an engine that runs already are measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from midspan_engine.errors import EngineError
+from midspan_engine.evaluation.cases import Case
+from midspan_engine.evaluation.methods import Attempt
+
+PATIENCE_S = 120.0
+"""The first answer waits for the engine to start and to load its model, on a slow disk too."""
+_AUTOMATIC, _INVOKED = 2, 1  # lsprotocol: InlineCompletionTriggerKind
+_CLIENT = "Neovim (midspan eval)"
+"""The front end knows that Neovim itself waits before it asks, and adds no wait of its own for the next key. Ours comes
+with the answer, faster than a person's, so it would always wait.
+"""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A place in a document: 0-based line, and character in code points."""
+
+    line: int
+    character: int
+
+
+class _Range(msgspec.Struct, frozen=True):
+    start: Position
+    end: Position
+
+
+class _Item(msgspec.Struct, frozen=True, rename={"insert_text": "insertText"}):
+    insert_text: str
+    range: _Range
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: list[_Item]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What the server answers at the cursor."""
+
+    text: str
+    """The best suggestion; empty for silence."""
+    ms: float
+    """From sending the request to reading the answer."""
+
+
+class LanguageServer:
+    """One server process and one document open in it, whose text is kept here too."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None, "the server is started with pipes"
+        assert process.stdout is not None, "the server is started with pipes"
+        self._process, self._input = process, process.stdin
+        self._ids = itertools.count(1)
+        self._uris = itertools.count(1)
+        self._uri = ""
+        self._version = 0
+        self._text = ""
+        # A thread reads: a pipe that stays silent must not hang the evaluation.
+        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=_read, args=(process.stdout, self._messages), daemon=True).start()
+
+    @classmethod
+    @contextmanager
+    def running(cls, checkpoint: Path) -> Iterator[LanguageServer]:
+        """Runs a server and an engine with a checkpoint for the length of the block.
+
+        Raises EngineError when they cannot be started.
+        """
+        with tempfile.TemporaryDirectory(prefix="midspan-eval-") as folder:
+            places = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "MIDSPAN_RUNTIME_DIR")
+            own = {name: str(Path(folder, name.lower())) for name in places}
+            environment = {**os.environ, **own, "MIDSPAN_CHECKPOINT": str(checkpoint.resolve())}
+            program = [sys.executable, "-P", "-m", "midspan_server"]
+            process = subprocess.Popen(
+                [*program, "lsp"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+            try:
+                server = cls(process)
+                server._greet()
+                yield server
+            finally:
+                assert process.stdin is not None, "the server is started with pipes"
+                process.stdin.close()  # the server leaves with its client
+                try:
+                    process.wait(PATIENCE_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                subprocess.run([*program, "engine", "stop"], env=environment, capture_output=True, timeout=PATIENCE_S)
+
+    def open(self, text: str) -> None:
+        """Opens another document, a Python file, and closes the one before."""
+        if self._uri:
+            self._notify("textDocument/didClose", {"textDocument": {"uri": self._uri}})
+        self._uri, self._version, self._text = f"file:///evaluation/file_{next(self._uris)}.py", 1, text
+        document = {"uri": self._uri, "languageId": "python", "version": self._version, "text": text}
+        self._notify("textDocument/didOpen", {"textDocument": document})
+
+    def insert(self, offset: int, text: str) -> None:
+        """Types text at an offset of the document."""
+        at = self._position(offset)
+        self._version += 1
+        self._text = self._text[:offset] + text + self._text[offset:]
+        self._notify(
+            "textDocument/didChange",
+            {
+                "textDocument": {"uri": self._uri, "version": self._version},
+                "contentChanges": [{"range": {"start": at, "end": at}, "text": text}],
+            },
+        )
+
+    def complete(self, offset: int, *, by_hand: bool = False) -> Offer:
+        """Asks for an inline completion and waits for the answer. Raises EngineError when there is none.
+
+        A suggestion that would replace text is none at the cursor and counts as silence.
+        """
+        at = self._position(offset)
+        params = {
+            "textDocument": {"uri": self._uri},
+            "position": at,
+            "context": {"triggerKind": _INVOKED if by_hand else _AUTOMATIC},
+        }
+        asked = time.perf_counter()
+        answer = msgspec.convert(self._ask("textDocument/inlineCompletion", params), _Items)
+        ms = (time.perf_counter() - asked) * 1e3
+        here = _Range(at, at)
+        return Offer(next((item.insert_text for item in answer.items if item.range == here), ""), ms)
+
+    def attempt(self, case: Case) -> Attempt:
+        """Fills a case's gap as the editor would show it: filters and confidence of the front end, a warm prefix.
+
+        Several lines are asked for by hand, as the front end demands. What is shown has a confidence of 1.
+        """
+        prefix, suffix = case.prefix, case.suffix
+        self.open(prefix[:-1] + suffix)
+        self.complete(max(0, len(prefix) - 1))
+        self.insert(max(0, len(prefix) - 1), prefix[-1:])
+        offer = self.complete(len(prefix), by_hand=not case.is_one_line)
+        return Attempt(offer.text, float(bool(offer.text)), offer.ms, 0)
+
+    def _greet(self) -> None:
+        """Initializes the server and wakes the engine, so that a fault shows before anything is measured."""
+        capabilities = {
+            "general": {"positionEncodings": ["utf-32"]},
+            "textDocument": {"inlineCompletion": {}},
+        }
+        params = {
+            "processId": os.getpid(),
+            "rootUri": None,
+            "clientInfo": {"name": _CLIENT},
+            "capabilities": capabilities,
+        }
+        greeted = self._ask("initialize", params)
+        assert greeted["capabilities"].get("positionEncoding") == "utf-32", "our server counts as its client asks"
+        self._notify("initialized", {})
+        self.open("def add(a, b):\n    return \n")
+        self.complete(len("def add(a, b):\n    return "))
+        status = self._ask("midspan/status", None)
+        if status["state"] == "failed":
+            raise EngineError(f"the language server cannot be measured: {status['reason']}")
+
+    def _position(self, offset: int) -> Position:
+        before = self._text[:offset]
+        return Position(before.count("\n"), offset - (before.rfind("\n") + 1))
+
+    def _notify(self, method: str, params: object) -> None:
+        self._send({"method": method, "params": params})
+
+    def _ask(self, method: str, params: object) -> Any:
+        which = next(self._ids)
+        self._send({"id": which, "method": method, "params": params})
+        while True:
+            try:
+                message = self._messages.get(timeout=PATIENCE_S)
+            except queue.Empty:
+                raise EngineError(f"the language server did not answer {method} within {PATIENCE_S:.0f} s") from None
+            if message is None:
+                raise EngineError("the language server ended; `midspan demo` shows whether it works on this machine")
+            if "method" in message and "id" in message:
+                self._send({"id": message["id"], "result": None})
+            elif message.get("id") == which:
+                if "error" in message:
+                    raise EngineError(f"the language server refused {method}: {message['error']['message']}")
+                return message["result"]
+
+    def _send(self, message: dict[str, object]) -> None:
+        body = msgspec.json.encode({"jsonrpc": "2.0", **message})
+        try:
+            self._input.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            self._input.flush()
+        except BrokenPipeError:
+            pass  # its last words are in the queue, and the end of them
+
+
+def _read(pipe: IO[bytes], messages: queue.Queue[dict[str, Any] | None]) -> None:
+    """Puts the messages of a pipe into a queue, and None at its end."""
+    length = 0
+    with pipe:
+        while line := pipe.readline():
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+            elif not line.strip():
+                messages.put(msgspec.json.decode(pipe.read(length)))
+    messages.put(None)
