@@ -159,6 +159,11 @@ def at(line: int, start: int, end: int) -> dict[str, Any]:
     return {"start": {"line": line, "character": start}, "end": {"line": line, "character": end}}
 
 
+def plain(item: dict[str, Any]) -> dict[str, Any]:
+    """Returns an item without the command by which its acceptance is reported."""
+    return {name: each for name, each in item.items() if name != "command"}
+
+
 @asynccontextmanager
 async def running(*arguments: str) -> AsyncIterator[LspClient]:
     """Runs a server, and ends it with the client as an editor that is killed does."""

@@ -231,7 +231,7 @@ class Terminal:
         if shutil.which("tmux") is None:
             pytest.fail("tmux is missing; `make e2e` installs it, or install it yourself (Debian: apt install tmux)")
         self._tmux = ["tmux", "-f", os.devnull, "-S", str(socket)]
-        size = ["-x", "100", "-y", "32"]
+        size = ["-x", "160", "-y", "32"]
         subprocess.run([*self._tmux, "new-session", "-d", *size, "--", *arguments], check=True)
 
     def press(self, *keys: str) -> None:

@@ -22,7 +22,7 @@ def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor 
 @pytest.mark.parametrize("n_queries", [1, 3, 4, 9])
 @pytest.mark.parametrize("n_keys", [21, 150])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_any_number_of_queries_gives_what_plain_attention_gives(n_queries: int, n_keys: int, dtype: torch.dtype) -> None:
+def test_any_number_of_queries_gives_plain_attention(n_queries: int, n_keys: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(n_queries)
     q = torch.randn(2, n_queries, 4, 16, generator=generator).to(dtype)
     k, v = (torch.randn(2, n_keys, 2, 16, generator=generator).to(dtype) for _ in range(2))

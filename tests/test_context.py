@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from midspan_engine.errors import InputError
+from midspan_server.asking import fill_of
 from midspan_server.context import (
     MAX_LINE,
     MAX_PREFIX,
     MAX_SUFFIX,
     PREFIX_JUMP,
+    Around,
     Context,
     Selected,
-    Trigger,
     context_at,
-    fill_of,
-    reason_not_to_ask,
 )
-from midspan_server.settings import MAX_TOKENS, Settings
+from midspan_server.settings import Settings, Trigger
 from midspan_server.text import Position, snapshot
 
 
@@ -51,43 +51,6 @@ def test_form_feeds_do_not_end_a_line() -> None:
 def test_halves_of_characters_never_reach_the_wire() -> None:
     found = context("x = '\ud83d' + ║'\ude00'")
     (found.prefix + found.suffix).encode()
-
-
-@pytest.mark.parametrize(
-    ("marked", "asks"),
-    [("pri║nt", False), ("print║", True), ("║print", True), ("x1║_y", False), ("foo(║bar)", True), ("naï║ve", False)],
-)
-def test_nothing_is_asked_inside_a_word_unless_invoked(marked: str, asks: bool) -> None:
-    assert (reason_not_to_ask(context(marked)) is None) is asks
-    assert reason_not_to_ask(context(marked, "invoked")) is None
-
-
-@pytest.mark.parametrize(
-    ("marked", "trigger", "single_line"),
-    [
-        ("def f():\n    ║\n", "automatic", True),
-        ("def f():\n    ║\n", "invoked", False),
-        ("def f():\n    x║\n", "invoked", True),
-        ("║", "invoked", False),
-    ],
-)
-def test_several_lines_are_asked_for_on_a_blank_line_by_hand(marked: str, trigger: Trigger, single_line: bool) -> None:
-    fill = fill_of(context(marked, trigger), "file:///a.py", "python", Settings(max_tokens=20))
-    assert fill.single_line is single_line
-    assert fill.max_tokens == (20 if single_line else 40)
-    assert fill.n_candidates == (3 if trigger == "invoked" else 1)
-
-
-def test_what_is_asked_for_outright_counts_more_than_the_line() -> None:
-    found, settings = context("x = ║"), Settings(max_tokens=20)
-    for multi_line, max_tokens in ((True, 40), (False, 20)):
-        fill = fill_of(found, "file:///a.py", "python", settings, multi_line=multi_line)
-        assert (fill.single_line, fill.max_tokens) == (not multi_line, max_tokens)
-
-
-def test_no_gap_is_longer_than_a_canvas_bears() -> None:
-    fill = fill_of(context("║", "invoked"), "file:///a.py", "python", Settings(max_tokens=MAX_TOKENS))
-    assert fill.max_tokens == MAX_TOKENS
 
 
 def test_a_selected_completion_item_is_part_of_the_prefix_and_of_what_is_replaced() -> None:
@@ -144,7 +107,7 @@ def test_a_long_suffix_ends_with_a_line() -> None:
 @pytest.mark.parametrize(("n_lines", "is_cut"), [(2, False), (MAX_SUFFIX // 4, False), (MAX_SUFFIX // 4 + 1, True)])
 def test_the_engine_is_told_whether_the_file_goes_on_behind_the_suffix(n_lines: int, is_cut: bool) -> None:
     found = context("║" + "x=1\n" * n_lines)
-    assert fill_of(found, "file:///a.py", "python", Settings()).suffix_is_cut is is_cut
+    assert fill_of(found, "file:///a.py", Settings()).suffix_is_cut is is_cut
     assert len(found.suffix) == min(4 * n_lines, MAX_SUFFIX)
 
 
@@ -153,3 +116,29 @@ def test_prefix_and_suffix_are_the_whole_of_a_short_file(text: str, at: int) -> 
     found = context_at(snapshot(text), min(at, len(text)), "invoked")
     whole = (text[: found.start], text[found.end :])
     assert (found.prefix, found.suffix) == tuple(part.replace("\r\n", "\n").replace("\r", "\n") for part in whole)
+
+
+def test_what_stands_around_a_document_is_read_where_it_leaves_room() -> None:
+    text, cells = snapshot("x = 1\n"), Around("import os\r\n\n", "\n\ny = 2")
+    found = context_at(text, 6, "automatic", around=cells)
+    assert (found.prefix, found.suffix) == ("import os\n\nx = 1\n", "\n\ny = 2")
+    long = context_at(snapshot("x = 1\n" * MAX_PREFIX), 6 * MAX_PREFIX, "automatic", around=cells)
+    assert "import" not in long.prefix
+
+
+def test_the_cut_of_what_stands_before_a_document_moves_only_in_jumps() -> None:
+    before = "".join(f"line = {n}\n" for n in range(3000))
+    starts = set()
+    for n in range(200):
+        own = "y = 2\n" * n
+        found = context_at(snapshot(own), len(own), "automatic", around=Around(before))
+        assert found.prefix.endswith(own)
+        starts.add(found.prefix[:20])
+    assert len(starts) <= 2
+
+
+def test_the_context_after_a_suggestion_is_the_one_of_who_accepts_it() -> None:
+    text = "def f():\n    return ║\n\nx = 1\n"
+    ahead = context(text, "invoked").after("a\n    b")
+    there = context(text.replace("║", "a\n    b║"))
+    assert ahead == msgspec.structs.replace(there, start=ahead.start, end=ahead.end)

@@ -20,7 +20,7 @@ from midspan_engine.evaluation.scores import judge
 from midspan_engine.protocol import Fill
 from midspan_engine.training.gaps import cut
 from midspan_server.context import context_at
-from midspan_server.filters import reason_to_drop
+from midspan_server.filters import Dropped, sifted
 from midspan_server.text import snapshot
 
 EMBEDDED = embedded_checkpoint()
@@ -83,8 +83,9 @@ def test_what_is_shown_leaves_the_file_valid_in_at_least_70_percent(engine: Engi
         request = Fill(id=1, document=case.name, parts=(case.prefix, case.suffix), min_confidence=MIN_CONFIDENCE)
         filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
         context = context_at(snapshot(case.prefix + case.suffix), len(case.prefix), "automatic")
-        if filled.candidates and reason_to_drop(filled.candidates[0].text, context) is None:
-            best = filled.candidates[0]
-            shown.append(judge(case, Attempt(best.text, best.confidence, 0.0, 0)).is_valid)
+        for best in filled.candidates[:1]:
+            text = sifted(best.text, context)
+            if not isinstance(text, Dropped):
+                shown.append(judge(case, Attempt(text, best.confidence, 0.0, 0)).is_valid)
     assert len(shown) >= 24, "a checkpoint that stays silent shows nothing"
     assert sum(shown) / len(shown) >= 0.7, f"{sum(shown)} of {len(shown)}"

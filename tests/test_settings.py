@@ -39,6 +39,8 @@ def test_a_later_source_wins_key_by_key() -> None:
         ("max_tokens", 0, "from 1 to 192"),
         ("max_tokens", "many", "from 1 to 192"),
         ("min_confidence", 1.5, "from 0 to 1"),
+        ("eagerness", "greedy", '"reserved", "balanced" or "eager"'),
+        ("neighbour_characters", -1, "from 0 to 8192"),
         ("deadline_ms", -1, "from 10 to 60000"),
         ("checkpoint", 3, "checkpoint folder"),
         ("disabled_languages", "python", "list of language ids"),
@@ -64,15 +66,23 @@ def test_a_misspelt_key_is_named() -> None:
 
 
 def test_null_and_the_keys_of_clients_are_left_alone() -> None:
-    assert not load([Source("a", {"trace": {"server": "off"}, "max_tokens": None, "checkpoint": None})]).problems
+    assert not load(
+        [Source("a", {"trace": {"server": "off"}, "$schema": "x", "max_tokens": None, "checkpoint": None})]
+    ).problems
 
 
+@pytest.mark.parametrize("key", ["excluded_globs", "context_excluded_globs"])
 @pytest.mark.parametrize("value", [".env", [1], [""], ["a["], {"a": 1}])
-def test_a_malformed_exclusion_list_blocks_completion_and_says_so(value: object) -> None:
-    loaded = load([Source("a", {"excluded_globs": value})])
+def test_a_malformed_exclusion_list_blocks_completion_and_says_so(key: str, value: object) -> None:
+    loaded = load([Source("a", {key: value})])
     assert loaded.blocked
-    assert "midspan.excluded_globs" in loaded.blocked
+    assert f"midspan.{key}" in loaded.blocked
     assert "nothing is completed until" in loaded.problems[0]
+
+
+def test_one_list_that_is_right_does_not_lift_the_block_of_the_other() -> None:
+    loaded = load([Source("a", {"context_excluded_globs": 1}), Source("b", {"excluded_globs": ["x"]})])
+    assert loaded.blocked
 
 
 def test_a_later_well_formed_exclusion_list_lifts_the_block() -> None:

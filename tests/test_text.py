@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midspan_engine.errors import InputError
-from midspan_server.text import Edit, Encoding, Position, Snapshot, TextDocument, snapshot
+from midspan_server.text import MAX_CHARACTERS, Edit, Encoding, Position, Snapshot, TextDocument, snapshot
 
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 # Astral characters, every line break of the protocol, and characters that only splitlines() takes for one.
@@ -142,6 +142,15 @@ def test_a_document_is_out_of_step_until_its_whole_text_comes_again() -> None:
     document.change([Edit("whole")], 4)
     assert document.is_in_step
     assert document.snapshot.text == "whole"
+
+
+def test_a_text_that_is_too_large_is_not_kept_until_a_smaller_one_comes() -> None:
+    large = "x" * (MAX_CHARACTERS + 1)
+    document = TextDocument.opened("file:///a.py", "python", large, 1, "utf-16", ())
+    document.change([Edit("y", Position(0, 0), Position(0, 0))], 2)
+    assert (document.snapshot.text, document.snapshot.version, document.n_unread) == ("", 2, len(large))
+    document.change([Edit("small"), Edit("er", Position(0, 5), Position(0, 5))], 3)
+    assert (document.snapshot.text, document.n_unread) == ("smaller", 0)
 
 
 def test_halves_of_a_character_that_meet_are_joined() -> None:

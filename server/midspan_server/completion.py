@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Coroutine
 from functools import partial
 
+import msgspec
+
 from midspan_engine.errors import InputError, MidspanError
-from midspan_engine.protocol import Candidate, EngineStatus, Fill, Filled
-from midspan_server.context import Context, Selected, Trigger, context_at, fill_of, reason_not_to_ask
+from midspan_engine.protocol import Candidate, EngineStatus, Filled
+from midspan_server.asking import fill_of, reason_not_to_ask
+from midspan_server.context import Context, Selected, context_at
+from midspan_server.debounce import Debounce
 from midspan_server.engine_client import EngineClient
-from midspan_server.filters import reason_to_drop
-from midspan_server.privacy import first_match
-from midspan_server.settings import Loaded
+from midspan_server.feedback import Feedback
+from midspan_server.filters import Dropped, sifted
+from midspan_server.flights import Flights
+from midspan_server.gate import closed_gate
+from midspan_server.look_ahead import LookAhead
+from midspan_server.memory import Memory
+from midspan_server.neighbours import Neighbours
+from midspan_server.notebooks import Notebooks
+from midspan_server.settings import Loaded, Trigger
 from midspan_server.silence import SUPERSEDED, Silence, SilenceLog, Status
 from midspan_server.suggestion import Suggestion, Suggestions, reanchored
 from midspan_server.text import Position, Snapshot, TextDocument
-
-MAX_CHARACTERS = 2_000_000
-"""Larger files are data or generated code; people do not type in them."""
 
 
 class Completer:
@@ -33,21 +41,44 @@ class Completer:
     ) -> None:
         """Takes how to reach the engine of a checkpoint, how to warn the user and how to show a changed status."""
         self.documents: dict[str, TextDocument] = {}
-        self.loaded = Loaded()
+        self.notebooks = Notebooks()
         self.log = SilenceLog()
+        self.feedback = Feedback(self.documents, self.log.counts)
+        self.debounce = Debounce()
+        self._loaded = Loaded()
+        self._memory = Memory()
+        self.neighbours = Neighbours()
+        self._look_ahead = LookAhead()
+        self._flights = Flights()
+        self._ids = itertools.count(1)
         self._connect = connect
         self._tell = tell
         self._show = show
         self._engine: tuple[str | None, EngineClient] | None = None
-        self._flights: dict[str, asyncio.Future[Filled | Silence]] = {}
         self._chores: set[asyncio.Task[None]] = set()
+
+    @property
+    def loaded(self) -> Loaded:
+        """The settings in force."""
+        return self._loaded
+
+    @loaded.setter
+    def loaded(self, loaded: Loaded) -> None:
+        if loaded != self._loaded:
+            self._loaded = loaded
+            self._memory.clear()  # it answered under the old ones
 
     async def complete(
         self, uri: str, position: Position, trigger: Trigger, selected: Selected | None = None
     ) -> Suggestions | Silence:
         """Answers one request. Cancelling the awaiting task withdraws the fill; no error of input or engine leaves."""
         answer = await self._answer(uri, position, trigger, selected)
-        self.note(answer if isinstance(answer, Silence) else None)
+        if isinstance(answer, Silence):
+            self.note(answer)
+            return answer
+        self.note(None)
+        self.feedback.offered(uri, answer.items)
+        self.log.confidences = tuple(each.confidence for each in answer.items)
         return answer
 
     def note(self, silence: Silence | None) -> None:
@@ -59,22 +90,25 @@ class Completer:
         self, uri: str, position: Position, trigger: Trigger, selected: Selected | None
     ) -> Suggestions | Silence:
         # Everything up to the first await sees the document as it was when the request arrived.
-        self._end_flight(uri, SUPERSEDED)
+        self._flights.end(uri, SUPERSEDED)
         document = self.documents.get(uri)
         if document is None:
             return Silence("the document is not open; open it again")
-        if (silence := self._gate(document)) is not None:
+        if (silence := closed_gate(document, self.loaded)) is not None:
             return silence
         snapshot = document.snapshot
         try:
-            context = context_at(snapshot, snapshot.offset_at(position), trigger, selected)
+            context = self._context(document, position, trigger, selected)
         except InputError as error:
             return Silence(str(error))
+        if recalled := self._memory.recall(uri, context):
+            self.log.counts["recalled"] += 1
+            return Suggestions(snapshot, recalled)
         if (silence := reason_not_to_ask(context)) is not None:
             return silence
-        fill = fill_of(context, uri, document.language, self.loaded.settings)
+        self._look_ahead.drop()
         try:
-            filled = await self._newest(uri, self._engine_now(), fill)
+            filled = await self._flights.answer(uri, self._fill(context, uri, self._wait_s(trigger)))
         except MidspanError as error:
             self._tell(str(error))
             return Silence(str(error), "failed")
@@ -82,12 +116,14 @@ class Completer:
             return filled
         self.log.stats = filled.stats
         # Completion may have been switched off, or the file excluded, while the engine was at work.
-        return self._gate(document) or self._offered(document, snapshot, context, filled)
+        return closed_gate(document, self.loaded) or self._offered(document, snapshot, context, filled)
 
     def close_document(self, uri: str) -> None:
         """Forgets a document, here and in the engine."""
         self.documents.pop(uri, None)
-        self._end_flight(uri, Silence("the document was closed"))
+        self._flights.end(uri, Silence("the document was closed"))
+        self._memory.forget(uri)
+        self.neighbours.forget(uri)
         if self._engine is not None:
             self._later(self._engine[1].forget(uri))
 
@@ -97,28 +133,30 @@ class Completer:
 
     async def close(self) -> None:
         """Leaves the engine."""
+        self._look_ahead.drop()
+        self.feedback.close()
         if self._engine is not None:
             await self._engine[1].close()
 
-    def _gate(self, document: TextDocument) -> Silence | None:
-        """Returns why nothing is to be completed in a document, whatever the position."""
-        settings = self.loaded.settings
-        if not settings.enabled:
-            return Silence("completion is switched off (midspan.enabled)", "off")
-        if self.loaded.blocked is not None:
-            return Silence(self.loaded.blocked, "off")
-        if document.language in settings.disabled_languages:
-            return Silence(f"completion is switched off for {document.language} (midspan.disabled_languages)", "off")
-        if glob := next(filter(None, (first_match(path, settings.excluded_globs) for path in document.paths)), None):
-            return Silence(f"the file is excluded by {glob!r} (midspan.excluded_globs)", "off")
-        if not document.is_in_step:
-            return Silence("the editor sent a change that does not fit the document; close and open it again")
-        text = document.snapshot.text
-        if len(text) > MAX_CHARACTERS:
-            return Silence(f"the file has {len(text):,} characters; nothing is completed above {MAX_CHARACTERS:,}")
-        if "\0" in text:
-            return Silence("the file is binary: it holds NUL characters")
-        return None
+    def _context(
+        self, document: TextDocument, position: Position, trigger: Trigger, selected: Selected | None
+    ) -> Context:
+        around = self.notebooks.around(document.uri, self.documents)
+        if self.loaded.settings.neighbour_characters:
+            found = self.neighbours.gather(document, position.line, self.documents, self.loaded.settings)
+            around = msgspec.structs.replace(around, before=found + around.before)
+        snapshot = document.snapshot
+        offset = snapshot.offset_at(position)
+        return context_at(snapshot, offset, trigger, selected, language=document.language, around=around)
+
+    def _wait_s(self, trigger: Trigger) -> float:
+        """Returns how long a request is held back for the next key."""
+        return self.debounce.wait_s(asyncio.get_running_loop().time()) if trigger == "automatic" else 0.0
+
+    async def _fill(self, context: Context, uri: str, wait_s: float) -> Filled:
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        return await self._engine_now().fill(fill_of(context, uri, self.loaded.settings, waited_ms=wait_s * 1e3))
 
     def _engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""
@@ -130,19 +168,6 @@ class Completer:
             self._engine = (checkpoint, engine)
         return self._engine[1]
 
-    async def _newest(self, uri: str, engine: EngineClient, fill: Fill) -> Filled | Silence:
-        """Returns the engine's answer, or at once the silence of a request that a newer one replaced."""
-        flight: asyncio.Future[Filled | Silence] = asyncio.get_running_loop().create_future()
-        self._flights[uri] = flight
-        filling = asyncio.create_task(engine.fill(fill))
-        filling.add_done_callback(partial(_land, flight))
-        try:
-            return await flight
-        finally:
-            filling.cancel()
-            if self._flights.get(uri) is flight:
-                del self._flights[uri]
-
     def _offered(
         self, document: TextDocument, snapshot: Snapshot, context: Context, filled: Filled
     ) -> Suggestions | Silence:
@@ -153,47 +178,43 @@ class Completer:
             return Silence(reason)
         if self.documents.get(document.uri) is not document:
             return Silence("the document was closed")
+        self._memory.keep(document.uri, context, kept)
         now = document.snapshot  # its text counts: clients change documents without a new version number
         moved = (reanchored(suggestion, snapshot, now) for suggestion in kept)
-        kept = [suggestion for suggestion in moved if suggestion is not None]
-        if not kept:
+        offered = tuple(suggestion for suggestion in moved if suggestion is not None)
+        if not offered:
             return Silence("the document changed while the suggestion was made")
-        return Suggestions(now, tuple(kept))
+        ahead = context.after(kept[0].text[len(context.selected) :])
+        if reason_not_to_ask(ahead) is None:
+            self._look_ahead.begin(partial(self._guess, document.uri, ahead))
+        return Suggestions(now, offered)
+
+    async def _guess(self, uri: str, ahead: Context) -> None:
+        """Asks for what comes after a suggestion and keeps it for the request of who accepts that."""
+        fill = msgspec.structs.replace(fill_of(ahead, uri, self.loaded.settings), priority="prefetch")
+        filled = await self._engine_now().fill(fill)
+        kept, _ = self._kept(ahead, filled.candidates)
+        if kept and uri in self.documents:
+            self._memory.keep(uri, ahead, kept)
 
     def _kept(self, context: Context, candidates: tuple[Candidate, ...]) -> tuple[list[Suggestion], str]:
-        """Returns the different suggestions that pass the filters, and why the last of the others did not."""
+        """Returns the different suggestions that pass the filters, and why the best of the others did not."""
         kept: dict[str, Suggestion] = {}
         reason = ""
         for candidate in candidates:
-            dropped = reason_to_drop(candidate.text, context)
-            if dropped is not None:
-                reason = dropped
-                self.log.dropped[dropped] += 1
-            elif candidate.text not in kept:
-                text = context.selected + candidate.text
-                kept[candidate.text] = Suggestion(context.start, context.end, text, candidate.confidence)
+            text = sifted(candidate.text, context)
+            if isinstance(text, Dropped):
+                reason = reason or text.reason
+                self.log.dropped[text.reason] += 1
+            elif text not in kept:
+                whole = context.selected + text
+                kept[text] = Suggestion(context.start, context.end, whole, candidate.confidence, next(self._ids))
         return list(kept.values()), reason
-
-    def _end_flight(self, uri: str, silence: Silence) -> None:
-        flight = self._flights.pop(uri, None)
-        if flight is not None and not flight.done():
-            flight.set_result(silence)
 
     def _later(self, chore: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(_quietly(chore))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-
-
-def _land(flight: asyncio.Future[Filled | Silence], filling: asyncio.Task[Filled]) -> None:
-    """Hands the outcome of a fill to those who still wait for it."""
-    if filling.cancelled():
-        flight.cancel()
-    elif (error := filling.exception()) is not None:
-        if not flight.done():
-            flight.set_exception(error)
-    elif not flight.done():
-        flight.set_result(filling.result())
 
 
 async def _quietly(chore: Coroutine[object, object, None]) -> None:

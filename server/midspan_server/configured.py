@@ -31,7 +31,8 @@ def user_settings() -> Loaded:
 def launch_of(checkpoint: Path | None, loaded: Loaded) -> Launch:
     """Returns the launch of the checkpoint given by hand, else of the one in the settings, else of the default."""
     configured = loaded.settings.checkpoint
-    return Launch.resolve(checkpoint or (Path(configured) if configured else None))
+    chosen = checkpoint or (Path(configured) if configured else None)
+    return Launch.resolve(chosen, loaded.settings.idle_minutes)
 
 
 def refuse_secrets(path: Path, loaded: Loaded) -> None:

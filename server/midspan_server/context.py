@@ -1,4 +1,4 @@
-"""What surrounds the cursor, computed once per request, and the `Fill` that asks the engine about it.
+"""What surrounds the cursor, computed once per request.
 
 The engine sees LF only; offsets stay those of the snapshot.
 """
@@ -6,17 +6,12 @@ The engine sees LF only; offsets stay those of the snapshot.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 import msgspec
 
 from midspan_engine.errors import InputError
-from midspan_engine.protocol import Fill
-from midspan_server.settings import MAX_TOKENS, Settings
-from midspan_server.silence import Silence
+from midspan_server.settings import Trigger
 from midspan_server.text import Position, Snapshot
-
-Trigger = Literal["automatic", "invoked"]
 
 MAX_LINE = 20_000
 """Characters of a line: longer ones are minified code or data, far outside of what models are trained on."""
@@ -28,10 +23,6 @@ file stay valid from key to key.
 """
 MAX_SUFFIX = 4 * 1024
 """Characters of suffix: of it only the head is pinned on a canvas of 256 slots."""
-N_INVOKED = 3
-"""Candidates of a request made by hand: as many as people look at."""
-MULTI_LINE_FACTOR = 2
-"""How much larger the gap of several lines is than that of one."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -42,6 +33,16 @@ class Selected(msgspec.Struct, frozen=True):
     start: Position
     end: Position
     text: str
+
+
+class Around(msgspec.Struct, frozen=True):
+    """Holds what is read besides the document itself: the other cells of a notebook, code of other files."""
+
+    before: str = ""
+    after: str = ""
+
+
+NOTHING_AROUND = Around()
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,15 +61,33 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     line_prefix: str
     line_suffix: str
     trigger: Trigger
+    language: str = "python"
+    """LSP language id."""
     selected: str = ""
 
     @property
     def is_blank_line(self) -> bool:
         return not self.line_prefix.strip() and not self.line_suffix.strip()
 
+    def after(self, text: str) -> Context:
+        """Returns what is read once a suggestion of this text is accepted; the offsets stay those of the snapshot."""
+        prefix = self.prefix + text
+        line_prefix = prefix[prefix.rfind("\n") + 1 :]
+        return msgspec.structs.replace(self, prefix=prefix, line_prefix=line_prefix, trigger="automatic", selected="")
 
-def context_at(snapshot: Snapshot, offset: int, trigger: Trigger, selected: Selected | None = None) -> Context:
+
+def context_at(
+    snapshot: Snapshot,
+    offset: int,
+    trigger: Trigger,
+    selected: Selected | None = None,
+    *,
+    language: str = "python",
+    around: Around = NOTHING_AROUND,
+) -> Context:
     """Returns the context of an offset. A selected item that does not stand at the cursor's line is left aside.
+
+    What is read around the document fills what the document leaves of the longest prefix and suffix.
 
     Raises InputError for a line that is too long.
     """
@@ -82,11 +101,16 @@ def context_at(snapshot: Snapshot, offset: int, trigger: Trigger, selected: Sele
     start = end = offset = min(offset, line_end)
     inserted = ""
     if selected is not None:
-        first, last = snapshot.offset_at(selected.start), snapshot.offset_at(selected.end)
-        if line_start <= first <= offset <= last <= line_end:
-            start, end, inserted = first, last, selected.text
-    prefix = _plain(snapshot.text[_prefix_start(snapshot, start) : start] + inserted)
+        item_start, item_end = snapshot.offset_at(selected.start), snapshot.offset_at(selected.end)
+        if line_start <= item_start <= offset <= item_end <= line_end:
+            start, end, inserted = item_start, item_end, selected.text
+    first = _prefix_start(snapshot, start)
+    prefix = _plain(snapshot.text[first:start] + inserted)
+    if not first and around.before:
+        prefix = _last_lines(_plain(around.before), MAX_PREFIX - len(prefix)) + prefix
     suffix, is_cut = _suffix(snapshot, end)
+    if not is_cut and around.after:
+        suffix = (suffix + _plain(around.after))[:MAX_SUFFIX]
     return Context(
         start=start,
         end=end,
@@ -96,39 +120,8 @@ def context_at(snapshot: Snapshot, offset: int, trigger: Trigger, selected: Sele
         line_prefix=prefix[prefix.rfind("\n") + 1 :],
         line_suffix=suffix.partition("\n")[0],
         trigger=trigger,
-        selected=_plain(inserted),
-    )
-
-
-def reason_not_to_ask(context: Context) -> Silence | None:
-    """Returns why a suggestion would only be in the way here, or None."""
-    if context.trigger == "invoked":
-        return None
-    if is_word(context.prefix[-1:]) and is_word(context.suffix[:1]):
-        return Silence("the cursor is inside a word; ask by hand to get a suggestion there")
-    return None
-
-
-def fill_of(
-    context: Context, document: str, language: str, settings: Settings, *, multi_line: bool | None = None
-) -> Fill:
-    """Returns the request to the engine: several candidates, and unless told otherwise several lines on a blank one,
-    only where a user asked by hand.
-    """
-    is_invoked = context.trigger == "invoked"
-    if multi_line is None:
-        multi_line = is_invoked and context.is_blank_line
-    return Fill(
-        id=0,  # the engine client numbers what it sends
-        document=document,
-        parts=(context.prefix, context.suffix),
-        suffix_is_cut=context.suffix_is_cut,
         language=language,
-        single_line=not multi_line,
-        max_tokens=min(settings.max_tokens * (MULTI_LINE_FACTOR if multi_line else 1), MAX_TOKENS),
-        n_candidates=N_INVOKED if is_invoked else 1,
-        deadline_ms=settings.deadline_ms,
-        min_confidence=settings.min_confidence,
+        selected=_plain(inserted),
     )
 
 
@@ -146,6 +139,14 @@ def _prefix_start(snapshot: Snapshot, offset: int) -> int:
     if line < len(snapshot.lines) and (start := snapshot.lines.start(line)) <= min(anchor + PREFIX_JUMP, offset):
         return start
     return anchor
+
+
+def _last_lines(text: str, room: int) -> str:
+    """Returns the last whole lines of a text that fit into so many characters, cut in jumps like a prefix."""
+    if len(text) <= room:
+        return text
+    cut = -(-(len(text) - room) // PREFIX_JUMP) * PREFIX_JUMP
+    return text[cut:].partition("\n")[2]
 
 
 def _suffix(snapshot: Snapshot, offset: int) -> tuple[str, bool]:

@@ -74,14 +74,15 @@ async def _demo(console: Console, path: Path) -> None:
     """Plays all scenes with the sample at `path`. Raises EngineError when none was filled."""
     was_running = await ask_status(launch_of(None, user_settings())) is not None
     sample = SAMPLE.read_text(encoding="utf-8")
-    first, at = opened(sample, SCENES[0])
+    first, _ = opened(sample, SCENES[0])
     path.write_text(first.text, encoding="utf-8")
     console.print("Starting `midspan lsp`, as an editor does, and opening a Python file in it ...\n")
     began = time.perf_counter()
     async with Session.start(path.parent, path) as session:
         session.open(first.text, "python")
-        # Asked for the figure alone: the scenes are answered as while somebody types, by an engine that is warm.
-        if (await session.complete(at)).stats is not None:
+        # Asked for the figure alone: the scenes are answered as while somebody types, by an engine that is warm. Not at
+        # a place of theirs, which would be answered from memory.
+        if (await session.complete(first.position_at(len(first.text)))).stats is not None:
             _print_start(console, time.perf_counter() - began, was_running)
         answers = []
         for scene in SCENES:

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from midspan_engine.protocol import Draft, Fill, Filled
 from midspan_server.answer import json_answer, piped_answer, print_answer
+from midspan_server.asking import fill_of
 from midspan_server.configured import launch_of, refuse_secrets, user_settings, with_checkpoint, with_json
-from midspan_server.context import context_at, fill_of
+from midspan_server.context import context_at
 from midspan_server.engine_client import EngineClient
 from midspan_server.language import language_of
 from midspan_server.launch import Launch
@@ -82,10 +83,9 @@ def request_of(source: Source, offset: int, wish: Wish, settings: Settings) -> F
 
     Raises InputError for a line that is too long.
     """
-    context = context_at(snapshot(source.text), offset, "invoked")
-    document = source.path.absolute().as_uri()
     language = language_of(source.path, source.text)
-    request = fill_of(context, document, language, settings, multi_line=wish.multi_line)
+    context = context_at(snapshot(source.text), offset, "invoked", language=language)
+    request = fill_of(context, source.path.absolute().as_uri(), settings, multi_line=wish.multi_line)
     return msgspec.structs.replace(
         request,
         max_tokens=wish.max_tokens or request.max_tokens,
@@ -110,5 +110,5 @@ def _ask(launch: Launch, request: Fill) -> Filled:
 
 async def ask_engine(launch: Launch, request: Fill, on_draft: Callable[[Draft], None] | None = None) -> Filled:
     """Returns the answer of the engine of a launch, which is started if none runs."""
-    async with EngineClient(launch) as client:
+    async with EngineClient(launch, name="midspan fill") as client:
         return await client.fill(request, on_draft)

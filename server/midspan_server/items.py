@@ -7,6 +7,7 @@ from __future__ import annotations
 from lsprotocol import types
 
 from midspan_server.context import is_word
+from midspan_server.feedback import ACCEPTED
 from midspan_server.silence import Silence
 from midspan_server.suggestion import Suggestion, Suggestions
 from midspan_server.text import Snapshot
@@ -20,7 +21,11 @@ def inline_list(answer: Suggestions | Silence) -> types.InlineCompletionList:
         return types.InlineCompletionList(items=[])
     return types.InlineCompletionList(
         items=[
-            types.InlineCompletionItem(insert_text=item.text, range=_range(answer.snapshot, item.start, item.end))
+            types.InlineCompletionItem(
+                insert_text=item.text,
+                range=_range(answer.snapshot, item.start, item.end),
+                command=types.Command("Accepted", ACCEPTED, arguments=[item.id]),
+            )
             for item in answer.items
         ]
     )
@@ -48,6 +53,7 @@ def _menu_item(snapshot: Snapshot, item: Suggestion) -> types.CompletionItem:
         detail=DETAIL,
         filter_text=text,
         preselect=False,
+        command=types.Command("Accepted", ACCEPTED, arguments=[item.id]),
         insert_text_format=types.InsertTextFormat.PlainText,
         insert_text_mode=types.InsertTextMode.AsIs,
         text_edit=types.TextEdit(range=_range(snapshot, start, item.end), new_text=text),

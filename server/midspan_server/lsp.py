@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from lsprotocol import types
@@ -21,18 +21,24 @@ from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import JsonRpcException
 
 from midspan_engine.errors import InputError, MidspanError
+from midspan_engine.protocol import Report
 from midspan_server.completion import Completer
-from midspan_server.context import Selected, Trigger
+from midspan_server.context import Selected
+from midspan_server.debounce import Debounce
 from midspan_server.engine_client import EngineClient
+from midspan_server.feedback import ACCEPTED, DID_ACCEPT_PART, DID_SHOW, PartReport, ShownReport
 from midspan_server.items import completion_list, inline_list
 from midspan_server.launch import Launch
-from midspan_server.privacy import names_of, path_of
+from midspan_server.loading import LoadingProgress
 from midspan_server.rpc import Server
-from midspan_server.settings import SECTION, Source, client_source, load, read_user_file, user_file
+from midspan_server.settings import SECTION, Source, Trigger, client_source, load, read_user_file, user_file
 from midspan_server.silence import STATUS, Silence, Status
 from midspan_server.stdio import open_stdio
 from midspan_server.suggestion import Suggestions
-from midspan_server.text import Edit, Encoding, Position, TextDocument, snapshot
+from midspan_server.sync import Sync
+from midspan_server.text import Encoding, Position
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +59,11 @@ class Front:
 
     def __init__(self, checkpoint: str | None = None) -> None:
         self.server = Server(version("midspan"))
-        self.completer = Completer(_connect, self._tell, self._show)
+        self.completer = Completer(self._connect, self._tell, self._show)
+        self._loading = LoadingProgress(self.server)
+        self._client_name = ""
         self.is_exiting = False
-        self._encoding: Encoding = "utf-16"
+        self._sync = Sync(self.completer)
         self._command_line = Source("the command line", {"checkpoint": checkpoint} if checkpoint else {})
         self._initial = Source("initializationOptions", {})
         self._has_configuration = False
@@ -64,14 +72,16 @@ class Front:
             (types.INITIALIZE, self._initialize),
             (types.INITIALIZED, self._initialized),
             (types.WORKSPACE_DID_CHANGE_CONFIGURATION, self._did_change_configuration),
-            (types.TEXT_DOCUMENT_DID_OPEN, self._did_open),
-            (types.TEXT_DOCUMENT_DID_CHANGE, self._did_change),
-            (types.TEXT_DOCUMENT_DID_CLOSE, self._did_close),
             (STATUS, self._status),
+            (DID_SHOW, self._did_show),
+            (DID_ACCEPT_PART, self._did_accept_part),
             (types.EXIT, self._exit),
         ):
             self._register(method, handler)
+        for method, handler in self._sync.handlers():
+            self._register(method, handler)
         self._register(types.TEXT_DOCUMENT_INLINE_COMPLETION, self._inline_completion, types.InlineCompletionOptions())
+        self.server.command(ACCEPTED)(partial(self._accepted))
 
     def _register(self, method: str, handler: Callable[..., Any], options: object = None) -> None:
         # pygls marks what it registers, and a bound method takes no marks.
@@ -81,7 +91,9 @@ class Front:
 
     def _initialize(self, params: types.InitializeParams) -> None:
         capabilities = params.capabilities
-        self._encoding = _encoding(ServerCapabilitiesBuilder.choose_position_encoding(capabilities))
+        self._sync.encoding = _encoding(ServerCapabilitiesBuilder.choose_position_encoding(capabilities))
+        self._client_name = params.client_info.name if params.client_info else ""
+        self.completer.debounce = Debounce(self._client_name)
         self._initial = client_source("initializationOptions", params.initialization_options)
         workspace, document = capabilities.workspace, capabilities.text_document
         self._has_configuration = bool(workspace and workspace.configuration)
@@ -135,26 +147,6 @@ class Front:
     def _exit(self, params: object) -> None:
         self.is_exiting = True
 
-    # Documents
-
-    def _did_open(self, params: types.DidOpenTextDocumentParams) -> None:
-        item = params.text_document
-        text = snapshot(item.text, item.version, self._encoding)
-        self.completer.documents[item.uri] = TextDocument(item.uri, item.language_id, text, _paths(item.uri))
-
-    def _did_change(self, params: types.DidChangeTextDocumentParams) -> None:
-        document = self.completer.documents.get(params.text_document.uri)
-        if document is None:
-            logger.warning("a change of a document that is not open was left aside")
-            return
-        try:
-            document.change(map(_edit, params.content_changes), params.text_document.version)
-        except InputError as error:
-            logger.warning("a change did not fit its document: %s", error)
-
-    def _did_close(self, params: types.DidCloseTextDocumentParams) -> None:
-        self.completer.close_document(params.text_document.uri)
-
     # Completion
 
     async def _inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
@@ -181,6 +173,17 @@ class Front:
             self.completer.note(silence)
             return silence
 
+    def _did_show(self, params: object) -> None:
+        if (report := _report(params, ShownReport)) is not None:
+            self.completer.feedback.shown(report)
+
+    def _did_accept_part(self, params: object) -> None:
+        if (report := _report(params, PartReport)) is not None:
+            self.completer.feedback.accepted_part(report)
+
+    def _accepted(self, *arguments: int) -> None:
+        self.completer.feedback.accepted(arguments)
+
     async def _status(self, params: object) -> dict[str, Any]:
         engine, error = None, None
         try:
@@ -189,6 +192,15 @@ class Front:
             error = str(unreachable)
         report: dict[str, Any] = msgspec.to_builtins(self.completer.log.report(engine, error))
         return report
+
+    def _connect(self, checkpoint: str | None) -> EngineClient:
+        idle_minutes = self.completer.loaded.settings.idle_minutes
+        launch = Launch.resolve(Path(checkpoint) if checkpoint else None, idle_minutes)
+        return EngineClient(launch, name=self._client_name, on_loading=self._loading, report=self._engine_report)
+
+    def _engine_report(self) -> Report:
+        log = self.completer.log
+        return Report(counts=dict(log.counts), silences=tuple(silence.reason for silence in log.last))
 
     def _tell(self, message: str) -> None:
         """Shows a warning to the user, once."""
@@ -231,14 +243,20 @@ async def _serve(front: Front) -> int:
     return 0 if protocol.is_shut_down else 1
 
 
-def _connect(checkpoint: str | None) -> EngineClient:
-    return EngineClient(Launch.resolve(Path(checkpoint) if checkpoint else None))
+def _report(params: object, kind: type[T]) -> T | None:
+    """Returns what a client reports, from the tuples with names that pygls makes of foreign parameters."""
+    try:
+        return msgspec.convert(_plain(params), kind)
+    except msgspec.ValidationError as error:
+        logger.warning("a %s was left aside: %s", kind.__name__, error)
+        return None
 
 
-def _paths(uri: str) -> tuple[str, ...]:
-    """Returns the names of the file behind a URI; a document of another scheme lies in no folder of this machine."""
-    path = path_of(uri)
-    return names_of(path) if uri.startswith("file:") else (path,)
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    fields = getattr(value, "_asdict", None)
+    return {name: _plain(each) for name, each in fields().items()} if fields is not None else value
 
 
 def _encoding(kind: types.PositionEncodingKind | str) -> Encoding:
@@ -248,9 +266,3 @@ def _encoding(kind: types.PositionEncodingKind | str) -> Encoding:
 
 def _position(position: types.Position) -> Position:
     return Position(position.line, position.character)
-
-
-def _edit(change: types.TextDocumentContentChangeEvent) -> Edit:
-    if isinstance(change, types.TextDocumentContentChangePartial):
-        return Edit(change.text, _position(change.range.start), _position(change.range.end))
-    return Edit(change.text)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 import platformdirs
 
 from midspan_engine.errors import InputError
+from midspan_server.launch import IDLE_MINUTES
 from midspan_server.privacy import DEFAULT_GLOBS, check_glob
 
 SECTION = "midspan"
@@ -24,8 +25,18 @@ SECTION = "midspan"
 MAX_TOKENS = 192
 """Slots of the longest gap: a canvas of 256 slots keeps room for its pins."""
 
-FOREIGN_KEYS = frozenset({"trace"})
-"""What clients keep under our section for themselves."""
+Trigger = Literal["automatic", "invoked"]
+"""What made the client ask: a key that was typed, or the user by hand."""
+
+Eagerness = Literal["reserved", "balanced", "eager"]
+
+CONFIDENCE: dict[Eagerness, float] = {"reserved": 0.35, "balanced": 0.15, "eager": 0.05}
+"""The confidence that each asks for. At 0.15, 21 % of 300 held-out one-line gaps get a suggestion and 37 % of these are
+exact; the others are chosen on both sides of it.
+"""
+
+FOREIGN_KEYS = frozenset({"trace", "$schema"})
+"""What clients keep under our section for themselves, and where an editor finds `settings.schema.json`."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,16 +52,36 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, msgspec.Meta(ge=1, le=MAX_TOKENS, description=f"a whole number from 1 to {MAX_TOKENS}")
     ] = 32
     """Slots of a gap on one line: 99 % of the lines of held-out Python files take at most 32 tokens."""
-    min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.15
-    """Below it a suggestion is not shown: 21 % of 300 held-out one-line gaps get one then, 37 % of these are exact."""
+    eagerness: Annotated[Eagerness, msgspec.Meta(description='"reserved", "balanced" or "eager"')] = "balanced"
+    """How sure the model must be of what is shown, see CONFIDENCE."""
+    min_confidence: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=1)] | None, msgspec.Meta(description="a number from 0 to 1")
+    ] = None
+    """The same as a number, which then counts instead of the word."""
     deadline_ms: Annotated[float, msgspec.Meta(ge=10, le=60_000, description="milliseconds, from 10 to 60000")] = 600
     """After it the best draft so far is the answer. VS Code 1.139 stops waiting 750 ms after a key (measured about 700
     ms after the request reached us) and then shows no ghost text at all.
     """
+    idle_minutes: Annotated[float, msgspec.Meta(gt=0, description="a number of minutes above 0")] = IDLE_MINUTES
+    """After so many without a fill the engine leaves and gives its memory back."""
     excluded_globs: Annotated[
         tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
     ] = DEFAULT_GLOBS
     """Files in which nothing is completed."""
+    context_excluded_globs: Annotated[
+        tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
+    ] = DEFAULT_GLOBS
+    """Files that are never read to complete another one."""
+    neighbour_characters: Annotated[int, msgspec.Meta(ge=0, le=8192, description="a whole number from 0 to 8192")] = 0
+    """Characters of similar code from other open files that the engine is shown; 0 shows none. The shipped checkpoint
+    reads 448 tokens, which the file itself fills.
+    """
+
+    def confidence(self, trigger: Trigger) -> float:
+        """Returns below which confidence nothing is shown; who asks by hand gets what an eager user does."""
+        if self.min_confidence is not None:
+            return self.min_confidence
+        return CONFIDENCE["eager" if trigger == "invoked" else self.eagerness]
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -76,11 +107,12 @@ def load(sources: Sequence[Source]) -> Loaded:
     """Returns the settings that sources give together, the last winning key by key. Never raises."""
     values: dict[str, Any] = {}
     problems: list[str] = []
-    blocked: str | None = None
+    blocking: dict[str, str] = {}
+    """By the key of the exclusion list that cannot be read."""
     for source in sources:
         if source.unreadable is not None:
             problems.append(source.unreadable)
-            blocked = source.unreadable
+            blocking |= dict.fromkeys(_GLOBS, source.unreadable)
         for key, value in source.values.items():
             if (value is None and key != "checkpoint") or key in FOREIGN_KEYS:
                 continue  # a client sends null for what its user has not set
@@ -89,18 +121,17 @@ def load(sources: Sequence[Source]) -> Loaded:
                 continue
             try:
                 values[key] = _value(key, value)
-                if key == _GLOBS:
-                    blocked = None
+                blocking.pop(key, None)
             except InputError as error:
                 values.pop(key, None)
                 problem = f"{SECTION}.{key} is {_shown(value)} ({source.name}): {error}"
-                if key == _GLOBS:
+                if key in _GLOBS:
                     problem += "; nothing is completed until it is right"
-                    blocked = problem
+                    blocking[key] = problem
                 else:
                     problem += f"; {_shown(_DEFAULTS[key])} is used"
                 problems.append(problem)
-    return Loaded(Settings(**values), tuple(problems), blocked)
+    return Loaded(Settings(**values), tuple(problems), next(iter(blocking.values()), None))
 
 
 def user_file() -> Path:
@@ -135,7 +166,7 @@ def _value(key: str, value: object) -> Any:
         converted = msgspec.convert(value, _TYPES[key])
     except msgspec.ValidationError as error:
         raise InputError(f"{_accepted(key)} is accepted") from error
-    if key == _GLOBS:
+    if key in _GLOBS:
         for glob in converted:
             check_glob(glob)
     return converted
@@ -153,4 +184,4 @@ def _shown(value: object) -> str:
 
 _TYPES: dict[str, Any] = get_type_hints(Settings, include_extras=True)
 _DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Settings())
-_GLOBS = "excluded_globs"
+_GLOBS = ("excluded_globs", "context_excluded_globs")

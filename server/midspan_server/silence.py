@@ -57,9 +57,11 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     silences: list[str]
     """The last reasons, oldest first."""
     counts: dict[str, int]
-    """Answers by what became of them."""
+    """Answers by what became of them, and what the client reported of suggestions: shown, accepted, kept."""
     dropped: dict[str, int]
     """What the engine offered and the filters kept back, by reason."""
+    confidences: list[float]
+    """Of the suggestions offered last, best first."""
     stats: Cost | None
     """Of the engine's last answer."""
     engine: EngineStatus | None
@@ -73,6 +75,7 @@ class SilenceLog:
     def __init__(self) -> None:
         self.status = Status("ready", None)
         self.stats: Stats | None = None
+        self.confidences: tuple[float, ...] = ()
         self.last: deque[Silence] = deque(maxlen=N_KEPT)
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -102,6 +105,7 @@ class SilenceLog:
             silences=[silence.reason for silence in self.last],
             counts=dict(self.counts),
             dropped=dict(self.dropped),
+            confidences=[round(each, 3) for each in self.confidences],
             stats=None if self.stats is None else Cost.of(self.stats),
             engine=engine,
             engine_error=engine_error,

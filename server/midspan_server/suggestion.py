@@ -14,6 +14,8 @@ class Suggestion(msgspec.Struct, frozen=True):
     end: int
     text: str
     confidence: float
+    id: int = 0
+    """Names the suggestion towards the client, whatever part of it is still to be typed."""
 
 
 class Suggestions(msgspec.Struct, frozen=True):
@@ -39,4 +41,4 @@ def reanchored(suggestion: Suggestion, old: Snapshot, new: Snapshot) -> Suggesti
     rest = suggestion.text[len(typed) :]
     if not rest.strip():
         return None
-    return Suggestion(at + n_typed, at + n_typed, rest, suggestion.confidence)
+    return msgspec.structs.replace(suggestion, start=at + n_typed, end=at + n_typed, text=rest)

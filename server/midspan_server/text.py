@@ -15,6 +15,9 @@ import msgspec
 from midspan_engine.errors import InputError
 from midspan_server.lines import LineTable, line_table
 
+MAX_CHARACTERS = 2_000_000
+"""Larger files are data or generated code; people do not type in them, and nothing is computed for them."""
+
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 
 
@@ -98,6 +101,17 @@ class TextDocument:
         self.snapshot = snapshot
         self.is_in_step = True
         """False after an edit that could not be applied: the editor's text is no longer known."""
+        self.n_unread = 0
+        """Characters of a text that is too large to be kept; the snapshot is then empty."""
+
+    @classmethod
+    def opened(
+        cls, uri: str, language: str, text: str, version: int, encoding: Encoding, paths: tuple[str, ...]
+    ) -> TextDocument:
+        """Returns a document as the client sends it first."""
+        document = cls(uri, language, snapshot("", version, encoding), paths)
+        document.change([Edit(text)], version)
+        return document
 
     def change(self, edits: Iterable[Edit], version: int) -> None:
         """Applies edits in order. Raises InputError for one that does not fit; the document is then out of step until
@@ -107,7 +121,10 @@ class TextDocument:
         for edit in edits:
             if edit.start is None:
                 self.is_in_step = True
-            if self.is_in_step:
+                self.n_unread = len(edit.text) if len(edit.text) > MAX_CHARACTERS else 0
+                if self.n_unread:
+                    snapshot = snapshot.edited(Edit(""), version)
+            if self.is_in_step and not self.n_unread:
                 try:
                     snapshot = snapshot.edited(edit, version)
                 except InputError:

@@ -50,9 +50,7 @@ def infill_losses(model: DiffusionGemma, batch: Batch, bos_token_id: int, *, sel
     return Losses(causal, quoted, (loss_BG * batch.weights_BG.flatten()).sum() / batch.weights_BG.sum())
 
 
-def _quoted(
-    model: DiffusionGemma, batch: Batch, context: list[tuple[torch.Tensor, torch.Tensor]]
-) -> torch.Tensor:
+def _quoted(model: DiffusionGemma, batch: Batch, context: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
     hidden_BSH = model.continue_rows(batch.quoted_BS, context, batch.n_context_B)
     index = batch.spots_BA[..., None].expand(-1, -1, hidden_BSH.shape[-1])
     logits_BAV = model.logits(hidden_BSH.gather(1, index))

@@ -4,6 +4,7 @@
 --- a request while the user types on, and accepts a text at the place where it was asked for even when more was typed
 --- since. The guard wraps the one client's `request`: it withdraws superseded requests, drops their answers, carries
 --- each answer on to where the cursor stands when it arrives, and turns null and errors into an empty list.
+local report = require("midspan.report")
 local suggestion = require("midspan.suggestion")
 
 local M = {}
@@ -52,6 +53,7 @@ local function draw(bufnr, suggestions, place)
   if not ok then
     vim.lsp.log.warn("midspan", message)
   end
+  report.shown(state.client, suggestions[1])
 end
 
 ---@param suggestions midspan.Suggestion[]
@@ -108,11 +110,13 @@ local function answer_for(state, asked, bufnr)
     end
     state.ctx = ctx
     local list = not err and type(result) == "table" and (result.items or result) or {}
-    local suggestions = {}
+    local suggestions, encoding = {}, state.client.offset_encoding
     for _, item in ipairs(list) do
-      suggestions[#suggestions + 1] = suggestion.from_item(item, asked, state.client.offset_encoding)
+      local place = suggestion.place_of(item, asked, now, encoding)
+      local each = suggestion.from_item(item, place, encoding)
+      suggestions[#suggestions + 1] = each and suggestion.carry(each, place, now)
     end
-    draw(bufnr, carry_all(suggestions, asked, now), now)
+    draw(bufnr, suggestions, now)
   end
 end
 
@@ -172,9 +176,12 @@ function M.attach(client, bufnr)
   shown[bufnr] = { client = client, serial = 0, suggestions = {} }
   vim.lsp.inline_completion.enable(true, { bufnr = bufnr })
   if vim.api.nvim_get_mode().mode:sub(1, 1) == "i" and vim.api.nvim_get_current_buf() == bufnr then
-    -- What was typed before the server was there deserves an answer too; Neovim asks when the cursor moves.
+    -- What was typed before the server was there deserves an answer too; Neovim asks when the cursor moves. It creates
+    -- what hears of that in a callback that it schedules after LspAttach, so ours has to be scheduled from a later one.
     vim.schedule(function()
-      vim.api.nvim_exec_autocmds("CursorMovedI", { buffer = bufnr })
+      vim.schedule(function()
+        vim.api.nvim_exec_autocmds("CursorMovedI", { buffer = bufnr })
+      end)
     end)
   end
 

@@ -1,5 +1,6 @@
 --- What keys and users call. Nothing needs to be set up: `vim.lsp.enable("midspan")` starts everything.
 local guard = require("midspan.guard")
+local report = require("midspan.report")
 local suggestion = require("midspan.suggestion")
 
 local M = {}
@@ -43,11 +44,9 @@ local function accept(part)
         if now and vim.endswith(item.insert_text, each.text) then
           local piece = part(each.text)
           insert(bufnr, each, now, piece)
-          if each.command and piece == each.text then
-            local client = vim.lsp.get_client_by_id(item.client_id)
-            if client then
-              client:exec_cmd(each.command, { bufnr = bufnr })
-            end
+          local client = vim.lsp.get_client_by_id(item.client_id)
+          if client then
+            report.accepted(client, each, piece, bufnr)
           end
           return nil
         end

@@ -38,6 +38,24 @@ function M.from_item(item, place, encoding)
   return { text = text, start = start, covered = covered, command = item.command }
 end
 
+--- Gives where an item is valid: where it was asked for, or further on in the line when the server has seen more typed
+--- before it answered and has taken the item along.
+---@param item lsp.InlineCompletionItem
+---@param asked midspan.Place
+---@param now midspan.Place
+---@param encoding string position encoding of the client
+---@return midspan.Place
+function M.place_of(item, asked, now, encoding)
+  if not item.range or now.row ~= asked.row then
+    return asked
+  end
+  local start = vim.str_byteindex(now.line, encoding, item.range.start.character, false)
+  if start <= asked.col or start > now.col then
+    return asked
+  end
+  return { row = now.row, col = start, line = now.line:sub(1, start) .. asked.line:sub(asked.col + 1) }
+end
+
 --- Carries a suggestion on to where the cursor stands now; nil when what was typed since contradicts or exhausts it.
 ---@param suggestion midspan.Suggestion
 ---@param asked midspan.Place where it was valid

@@ -1,0 +1,52 @@
+"""A suggestion never repeats what follows the cursor.
+
+The suffix is pinned on the canvas, so such a candidate should not exist: this filter counts failures of the engine,
+which is why it drops and does not cut.
+"""
+
+from __future__ import annotations
+
+import re
+
+from midspan_server.context import Context
+from midspan_server.filters.verdict import Dropped
+
+_WORDLESS = re.compile(r"[\W_]*")
+_TOKEN = re.compile(r"\w+|\S")
+_JOINTS = frozenset(",:=.")
+"""Signs that no two stand side by side of, one ending the suggestion and one beginning the rest of the line."""
+
+_REPEATS = Dropped("the suggestion repeats what follows the cursor")
+
+
+def overlap(text: str, context: Context) -> str | Dropped:
+    """Drops a text that ends with the rest of its line, with a word or sign of it, or with the lines that follow.
+
+    Closing brackets and quotes are left to `balance` and `quotes`: one more of them may well be wanted.
+    """
+    rest = context.line_suffix.strip()
+    if rest:
+        return _REPEATS if _repeats_line(text, rest) else text
+    return _REPEATS if _repeats_lines(text, context) else text
+
+
+def _repeats_line(text: str, rest: str) -> bool:
+    own, following = _TOKEN.findall(text), _TOKEN.findall(rest)
+    if own and own[-1] == following[0] and own[-1] in _JOINTS:
+        return True
+    if own and len(own[-1]) > 1 and following[0].startswith(own[-1]):
+        return True  # it has begun to write the next word
+    for n in range(1, min(len(own), len(following)) + 1):
+        if own[-n:] == following[:n] and not _WORDLESS.fullmatch("".join(following[:n])):
+            return True
+    return False
+
+
+def _repeats_lines(text: str, context: Context) -> bool:
+    lines = [line.strip() for line in text.strip().split("\n")]
+    following = [line.strip() for line in context.suffix.split("\n")[1:] if line.strip()]
+    whole = [(context.line_prefix + lines[0]).strip(), *lines[1:]]
+    for n in range(1, min(len(lines), len(following)) + 1):
+        if whole[-n:] == following[:n] and not all(map(_WORDLESS.fullmatch, lines[-n:])):
+            return True
+    return False

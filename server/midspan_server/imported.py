@@ -1,0 +1,44 @@
+"""The first lines of what a Python file imports from other open files: names, parameters, types."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+
+_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n(]+)", re.MULTILINE)
+_NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?")
+
+
+def imported(text: str, others: Mapping[str, str], budget: int, deadline_s: float) -> str:
+    """Returns the heads of the definitions that a text imports, in the order of the imports, within so many characters.
+
+    `others` holds the texts of files by path. What has been found at the deadline, a time of `time.perf_counter`,
+    counts.
+    """
+    found = ""
+    for module, name in _imports(text):
+        if time.perf_counter() > deadline_s:
+            break
+        for path, other in others.items():
+            head = _head(other, name) if _is_module(path, module) else ""
+            if head and len(found) + len(head) <= budget:
+                found += head
+    return found and found + "\n"
+
+
+def _imports(text: str) -> Iterator[tuple[str, str]]:
+    for statement in _IMPORT.finditer(text):
+        for name in _NAME.findall(statement[2].strip("()")):
+            yield statement[1], name
+
+
+def _is_module(path: str, module: str) -> bool:
+    stem = path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
+    return stem.endswith("/" + module.lstrip(".").replace(".", "/"))
+
+
+def _head(text: str, name: str) -> str:
+    """Returns the lines of a definition at the left margin up to its colon."""
+    found = re.search(rf"^(?:async def|def|class) {re.escape(name)}\b[^\n]*(?:\n[^\n]+)*?:[ \t]*$", text, re.MULTILINE)
+    return f"{found[0]} ...\n" if found else ""
