@@ -189,7 +189,7 @@ def test_drafts_show_the_canvas_and_end_with_the_answer(order: str) -> None:
     drafts: list[Draft] = []
     request = Fill(id=1, document="a.py", parts=("x = f(", ")\ny = 2\n"), max_tokens=6)
     filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False, on_draft=drafts.append)
-    assert len(drafts) == filled.stats.steps
+    assert len(drafts) == filled.stats.steps + filled.stats.encoder_steps
     for draft in drafts:
         assert len(draft.slots) == filled.stats.n_canvas
         assert "".join(slot.text for slot in draft.slots if slot.pinned) == "x = f" + ")\ny = 2\n"

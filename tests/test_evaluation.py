@@ -12,7 +12,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from midspan_engine import bench
 from midspan_engine.errors import InputError
 from midspan_engine.evaluation import command, methods
 from midspan_engine.evaluation.cases import MULTI_LINE_KIND, ONE_LINE_KINDS, Case, held_out_cases, held_out_files
@@ -25,10 +24,8 @@ from midspan_engine.evaluation.scores import bucket, interval, judge, percentile
 from midspan_engine.evaluation.syntax import gaps_by_kind
 from midspan_engine.evaluation.tables import tables
 from midspan_engine.training.corpus import SourceFile, read_split
-from midspan_server.asking import MULTI_LINE_FACTOR
-from midspan_server.settings import Settings
 from served_checkpoint import CHECKPOINT
-from tiny_engine import tiny_engine
+from tiny_engine import BLANKS, tiny_engine
 
 SOURCES = Path(__file__).parent.parent / "engine" / "midspan_engine"
 
@@ -211,6 +208,18 @@ def test_every_method_answers_and_repeats_itself(tiny_methods: Methods, case: Ca
         assert "\n" not in first.text or not case.is_one_line
 
 
+def test_the_parts_of_an_engine_with_a_vote_are_measured_each() -> None:
+    case = CASES[0]
+    infill = msgspec.structs.replace(
+        BLANKS, causal_weight=0.6, quote_tokens=4, sure_confidence=0.9, repeat_weights=(0.5,)
+    )
+    parts = Methods(tiny_engine(infill)).parts()
+    attempts = {name: part(case) for name, part in parts.items()}
+    assert set(attempts) == {"canvas alone", "encoder alone", "nothing repeated"}
+    assert len({attempt.text for attempt in attempts.values()}) > 1, "they do not all do the same"
+    assert Methods(tiny_engine()).parts() == {}, "without a vote there are none"
+
+
 def test_a_gap_of_told_length_has_a_slot_for_each_true_token_and_no_blank(tiny_methods: Methods) -> None:
     oracle = tiny_methods._oracle
     blank = oracle.infill.blank_token_id
@@ -256,13 +265,6 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured
     for path, reason in ((tmp_path / "none" / "a.png", "does not exist"), (tmp_path / "a.jpeg", "ends in .png")):
         with pytest.raises(InputError, match=reason):
             require_plotting(path)
-
-
-def test_the_harness_asks_as_the_front_end_does() -> None:
-    settings = Settings()
-    assert command.SHOWN_CONFIDENCE == bench.SHOWN_CONFIDENCE == settings.confidence("automatic")
-    assert settings.max_tokens == methods.ONE_LINE_TOKENS
-    assert settings.max_tokens * MULTI_LINE_FACTOR == methods.MULTI_LINE_TOKENS
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,11 @@ from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
 from midspan_engine.evaluation.methods import Methods
 from midspan_engine.footprint import Memory, measure_memory
-from midspan_engine.protocol import Fill, Stats
+from midspan_engine.protocol import SHOWN_CONFIDENCE, Fill, Stats
 from midspan_engine.training.gaps import cut
 
 SOURCES = ("config.py", "kv.py", "canvas.py", "tokens.py")
 """Files of this package that the gaps are cut from."""
-
-SHOWN_CONFIDENCE = 0.15
-"""The front end's default: a fill that cannot reach it any more ends early."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -49,6 +46,8 @@ class CanvasCost(msgspec.Struct, frozen=True):
     """What a fill on the canvas consists of, on average."""
 
     steps: float
+    """Decoder passes."""
+    encoder_steps: float
     decoder_share: float
     n_encoded: float
 
@@ -127,6 +126,7 @@ def measure(
     timings = {name: Timing(medians[name], _p90(values), medians[name] / base) for name, values in times.items()}
     cost = CanvasCost(
         steps=statistics.fmean(one.steps for one in stats),
+        encoder_steps=statistics.fmean(one.encoder_steps for one in stats),
         decoder_share=sum(one.decoder_ms for one in stats) / sum(one.ms for one in stats),
         n_encoded=statistics.fmean(one.n_encoded for one in stats),
     )
@@ -153,7 +153,8 @@ def _print(report: Report) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"{cost.steps:.1f} denoising steps a fill, {cost.decoder_share:.0%} of the time in the decoder, "
+        f"{cost.steps:.1f} decoder and {cost.encoder_steps:.1f} encoder passes over the gap of a fill, "
+        f"{cost.decoder_share:.0%} of the time in the decoder, "
         f"{cost.n_encoded:.1f} tokens encoded a fill"
     )
     console.print(f"memory: engine {memory.engine:.0f} MB, front end {memory.front_end:.0f} MB")

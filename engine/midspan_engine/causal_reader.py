@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from midspan_engine.errors import NO_NUMBERS, EngineError
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 
@@ -26,4 +27,7 @@ class CausalReader:
         hidden_1LH = self._model.encode(torch.tensor([ids[n_shared:]], device=device), self._cache)
         self._cache.truncate(self._length)
         self._ids = ids
-        return self._model.logits(hidden_1LH[0, start - n_shared :])
+        z_DV = self._model.logits(hidden_1LH[0, start - n_shared :])
+        if z_DV.isnan().any():
+            raise EngineError(NO_NUMBERS)
+        return z_DV

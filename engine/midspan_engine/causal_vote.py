@@ -36,24 +36,30 @@ class CausalVote:
         self._infill, self._blank, self._pad = infill, infill.blank_token_id, pad_token_id
         self._rules, self._reader, self._repeats = rules, reader, repeats
 
-    def run_ahead(self, order: LeftToRight, is_cancelled: Callable[[], bool]) -> None:
-        """Commits what the encoder is sure of in the leftmost open gap of each row.
+    def run_ahead(
+        self, order: LeftToRight, is_stopped: Callable[[], bool], tell: Callable[[], None] = lambda: None
+    ) -> None:
+        """Commits what the encoder is sure of in the leftmost open gap of each row, and tells after every pass.
 
         Token by token; where the document repeats itself, what would come next is read along in the same pass.
         """
+        if self._infill.sure_confidence is None:
+            return
         for row in range(order.task.n_rows):
-            while (gap := order.open_gap(row)) is not None and not is_cancelled():
-                if not self._commit_sure(order, row, gap):
+            while (gap := order.open_gap(row)) is not None and not is_stopped():
+                is_sure = self._commit_sure(order, row, gap, self._infill.sure_confidence)
+                tell()
+                if not is_sure:
                     break
 
-    def _commit_sure(self, order: LeftToRight, row: int, gap: int) -> bool:
+    def _commit_sure(self, order: LeftToRight, row: int, gap: int, least: float) -> bool:
         """Commits tokens up to one that the draft did not foresee; False when there is doubt about one of them."""
         draft = self._repeats.draft(order.committed(row, gap), MAX_DRAFT) if self._repeats and gap == 0 else []
         z_DV = self._read(order, row, gap, draft)
         for slot in range(len(draft) + 1):
             z_1V = self._rules.constrain(z_DV[slot, None], 0, order.required(row, gap), order.task.single_line)
             confidence, token = self._repeated(z_1V, order, row, gap, [])[0].softmax(-1).max(-1)
-            if confidence < self._infill.sure_confidence:
+            if confidence < least:
                 return False
             order.commit(row, gap, int(token), float(confidence))
             if draft[slot : slot + 1] != [int(token)] or not order.open_slots(row, gap):

@@ -85,8 +85,8 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Left-to-right order only: a run is committed while the top-1 probability stays above this."""
     causal_weight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     """Left-to-right order only: weight of the encoder's opinion beside the canvas' own."""
-    sure_confidence: Annotated[float, msgspec.Meta(gt=0)] = 2.0
-    """Probability from which the encoder alone commits a token; above 1 it never does."""
+    sure_confidence: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """Probability from which the encoder alone commits a token; None for never."""
     quote_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Most tokens of the suffix that are quoted to the encoder for that opinion; needs mask and blank tokens."""
     repeat_weights: tuple[Annotated[float, msgspec.Meta(ge=0, lt=1)], ...] = ()
@@ -250,6 +250,10 @@ def load_infill_config(folder: Path) -> InfillConfig:
     infill = _read(path, InfillConfig)
     if infill.noise == "mask" and infill.mask_token_id is None:
         raise CheckpointError(f"{path}: noise is mask, but mask_token_id is missing")
+    if infill.causal_weight > 0 and None in (infill.mask_token_id, infill.blank_token_id):
+        raise CheckpointError(f"{path}: causal_weight needs mask_token_id and blank_token_id")
+    if infill.mask_token_id is not None and infill.mask_token_id == infill.blank_token_id:
+        raise CheckpointError(f"{path}: mask_token_id and blank_token_id must differ")
     return infill
 
 

@@ -15,7 +15,7 @@ import torch
 from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import GenerationConfig, InfillConfig
 from midspan_engine.entropy_order import EntropyOrder
-from midspan_engine.errors import Cancelled, EngineError
+from midspan_engine.errors import NO_NUMBERS, Cancelled, EngineError
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.left_to_right import LeftToRight
@@ -33,6 +33,11 @@ class Settled:
     """Which slots belong to the answer when it is not complete."""
     confidence_BG: torch.Tensor
     n_steps: int
+    """Decoder passes."""
+    n_encoder_steps: int
+    """Passes of the encoder alone."""
+    decoder_s: float
+    """Seconds in the decoder."""
     is_complete: bool
     """False when the deadline or the step limit came first, or nothing probable enough can come of it."""
 
@@ -54,9 +59,10 @@ def denoise(
 ) -> Settled:
     """Denoises the gaps of a canvas; the same seed gives the same answer.
 
-    The cancel flag and the deadline are read before every step; one step is always taken, and at most as many as the
-    generation config says. Without `rules` any token may stand in a gap, as in the reference; the left-to-right order
-    needs them, and takes the encoder's `vote`. Raises Cancelled, or EngineError when the weights give no numbers.
+    The cancel flag and the deadline are read before every pass; the first step is taken whatever the deadline unless
+    the vote has accepted something by then, and at most as many are taken as the generation config says. Without
+    `rules` any token may stand in a gap, as in the reference; the left-to-right order needs them, and takes the
+    encoder's `vote`. Raises Cancelled, or EngineError when the weights give no numbers.
     """
     device = model.embed_tokens.weight.device
     generator = torch.Generator(device).manual_seed(task.seed)
@@ -65,37 +71,54 @@ def denoise(
     known_BC = torch.ones_like(canvas_BC, dtype=torch.bool)
     order = _order(task, rules, infill, generation, model.config.vocab_size, generator, device)
     soft_BGH: torch.Tensor | None = None
-    n_steps = 0
+    n_steps, n_encoder_steps, decoder_s = 0, 0, 0.0
+
+    def is_late() -> bool:
+        return time.perf_counter() > task.deadline
+
+    def tell() -> None:
+        if on_step is not None:
+            on_step(n_steps + n_encoder_steps, order)
+
+    def tell_ahead() -> None:
+        nonlocal n_encoder_steps
+        n_encoder_steps += 1
+        tell()
+
     while n_steps < generation.max_denoising_steps and not order.is_done:
         if is_cancelled():
             raise Cancelled("the request was withdrawn")
-        if n_steps and time.perf_counter() > task.deadline:
+        if n_steps and is_late():
             break
         # alternatives part at the first slot that the canvas decides
         if vote is not None and isinstance(order, LeftToRight) and (n_steps or task.n_rows == 1):
-            vote.run_ahead(order, is_cancelled)
-            if order.is_done or order.is_hopeless:
+            vote.run_ahead(order, lambda: is_cancelled() or is_late(), tell_ahead)
+            if is_cancelled():
+                raise Cancelled("the request was withdrawn")
+            if order.is_done or order.is_hopeless or (order.accepted_BG.any() and is_late()):
                 break
         canvas_BC[:, gap_slots] = order.slots_BG
         known_BC[:, gap_slots] = order.known_BG
         soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, soft_BGH)
-        hidden_BGH = model.decode(canvas_BC, cache, soft_BCH, gap_slots)
-        z_BGV = model.logits(hidden_BGH)
+        began = time.perf_counter()
+        z_BGV = model.logits(model.decode(canvas_BC, cache, soft_BCH, gap_slots))
+        decoder_s += time.perf_counter() - began
         if z_BGV.isnan().any():
-            raise EngineError("the model computes no numbers: the checkpoint is damaged, get it again")
+            raise EngineError(NO_NUMBERS)
         z_BGV = order.constrain(z_BGV)
         if vote is not None and isinstance(order, LeftToRight):
             order.advance(vote.mix(z_BGV, order))
         else:
             order.advance(z_BGV)
         n_steps += 1
-        if on_step is not None:
-            on_step(n_steps, order)
+        tell()
         if order.is_hopeless:
             break
         if not order.is_done:
             soft_BGH = model.soften(z_BGV)
-    return Settled(order.draft_BG, order.accepted_BG, order.confidence_BG, n_steps, order.is_done)
+    return Settled(
+        order.draft_BG, order.accepted_BG, order.confidence_BG, n_steps, n_encoder_steps, decoder_s, order.is_done
+    )
 
 
 def condition(

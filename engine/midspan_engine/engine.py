@@ -130,7 +130,8 @@ class Engine:
         stats = Stats(
             ms=(ended - received) * 1e3,
             steps=settled.n_steps,
-            decoder_ms=(ended - encoded) * 1e3,
+            encoder_steps=settled.n_encoder_steps,
+            decoder_ms=settled.decoder_s * 1e3,
             encoder_ms=(encoded - started) * 1e3,
             n_prompt=len(prompt.context),
             n_encoded=n_encoded,
@@ -179,8 +180,9 @@ class Engine:
 
     def _vote(self, prompt: Prompt, cache: KVCache) -> CausalVote | None:
         infill = self.infill
-        if infill.causal_weight == 0 or infill.blank_token_id is None:
+        if infill.causal_weight == 0:
             return None
+        assert infill.blank_token_id is not None, "configs with a vote are checked for it"
         repeats = None
         if infill.repeat_weights:
             repeats = Repeats(

@@ -37,3 +37,7 @@ class EngineUnavailable(EngineError):
 
 class Cancelled(MidspanError):
     """Says that the request was withdrawn."""
+
+
+NO_NUMBERS = "the model computes no numbers: the checkpoint is damaged, get it again"
+"""What an EngineError says of weights that give NaN."""

@@ -38,7 +38,8 @@ def measure_memory(checkpoint: Path, parts: tuple[str, str]) -> Memory:
 
 
 async def _engine_bytes(checkpoint: Path, socket: Path, parts: tuple[str, str]) -> int:
-    command = [sys.executable, "-m", "midspan_engine", "host", "--socket", str(socket), "--checkpoint", str(checkpoint)]
+    command = [sys.executable, "-m", "midspan_engine", "host", "--socket", str(socket)]
+    command += ["--checkpoint", str(checkpoint), "--idle-minutes", "1"]
     host = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         reader, writer = await _connect(socket, host)

@@ -35,7 +35,7 @@ from midspan_engine.protocol import (
     StatusRequest,
 )
 from midspan_engine.vitals import rss_bytes, version
-from midspan_engine.watchdog import Watchdog
+from midspan_engine.watchdog import HANG_S, Watchdog
 from midspan_engine.worker import BUSY, Worker
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Host:
                 return
             # A checkpoint that is loaded again takes its time, in which no job makes a step.
             if watchdog.is_hanging(self._worker.queue.running if self._worker.state == "busy" else None):
-                self._fail_all(f"the engine hung: no step in {watchdog.patience_s:.0f} s; the next request restarts it")
+                self._fail_all(f"the engine hung: no step in {HANG_S:.0f} s; the next request restarts it")
                 return
             if self._worker.state == "loading" or any(connection.jobs for connection in self._connections):
                 self._last_work = time.monotonic()
@@ -238,7 +238,6 @@ class Host:
             idle_s=self._idle_s,
             last_failure=unicode_of(self._last_failure) if self._last_failure else None,
             n_parameters=engine.n_parameters if engine else 0,
-            n_clients=len(self._connections),
             n_documents=engine.n_documents if engine else 0,
             n_fills=self._n_fills,
             n_waiting=len(worker.queue),
@@ -261,8 +260,7 @@ async def _serve(endpoint: Endpoint, checkpoint: Path, idle_s: float) -> bool:
 @click.option(
     "--idle-minutes",
     type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
+    required=True,
     help="Exit after so long without a fill, which gives all memory back.",
 )
 def command(socket: Path, checkpoint: Path, idle_minutes: float) -> None:

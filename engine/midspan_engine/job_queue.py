@@ -44,7 +44,6 @@ class Job:
         """Seconds of `time.perf_counter` when the request arrived."""
         self.on_draft = on_draft
         """Called on the event loop."""
-        self.has_begun = False
         self.n_signs = 0
         """Grows with every step of the model: how often the engine has looked whether to go on."""
         self._on_done = on_done
@@ -71,7 +70,8 @@ class Job:
         """Tells the engine to stop at its next denoising step."""
         self._cancelled.set()
 
-    def is_cancelled(self) -> bool:
+    def check_in(self) -> bool:
+        """Shows a sign of life, and says whether the engine is to stop."""
         self.n_signs += 1
         return self._cancelled.is_set()
 
@@ -130,11 +130,13 @@ class JobQueue:
             self._is_woken = True
             self._change.notify()
 
-    def discard(self, job: Job) -> None:
-        """Removes a job that nobody waits for any more, if it has not begun."""
+    def discard(self, job: Job) -> bool:
+        """Removes a job that nobody waits for any more, if it has not begun; says whether it was there."""
         with self._change:
-            if job in self._jobs:
+            is_waiting = job in self._jobs
+            if is_waiting:
                 self._jobs.remove(job)
+            return is_waiting
 
     def of_document(self, document: str) -> list[Job]:
         """Returns the jobs of a document, running or not."""

@@ -75,8 +75,11 @@ def heal(part: str, tokens: Tokens) -> tuple[str, str]:
 def quote(tail: list[int], head: list[int], infill: InfillConfig) -> list[int]:
     """Returns what the encoder reads between the context and a gap: the suffix's first tokens, then the tail.
 
-    The quote stands between two mask tokens, which occur nowhere else in what an encoder reads.
+    The quote stands between two mask tokens, which occur nowhere else in what an encoder reads. A checkpoint that
+    quotes nothing reads the tail alone.
     """
+    if infill.quote_tokens == 0:
+        return tail
     assert infill.mask_token_id is not None, "the mask token marks the quote"
     return [infill.mask_token_id, *head[: infill.quote_tokens], infill.mask_token_id, *tail]
 

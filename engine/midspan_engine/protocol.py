@@ -18,6 +18,19 @@ PROTOCOL_VERSION = 2
 Priority = Literal["typed", "several", "prefetch"]
 """How urgent a fill is: after a key, several candidates that somebody asked for, a guess of what comes next."""
 
+# How a front end asks as long as its user has set nothing; what is measured is asked for in the same way.
+
+SHOWN_CONFIDENCE = 0.25
+"""From which confidence editors show a suggestion; a fill that cannot reach it any more ends early. On 350 one-line
+gaps of training packages a quarter reach it, and 53 % of these are exact; 0.15 would give 37 % and 44 %, 0.4 17 % and 65 %.
+"""
+ONE_LINE_TOKENS = 32
+"""Slots of a gap on one line: 99 % of the lines of held-out Python files take at most 32 tokens."""
+SEVERAL_LINES_FACTOR = 2
+"""How much larger the gap of several lines is than that of one; the engine cuts it to what its checkpoint was trained
+on. Chosen.
+"""
+
 
 class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     """Asks for the gaps between pinned text parts.
@@ -35,7 +48,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     """LSP language id; a language that the checkpoint was not trained on is answered with a reasoned silence."""
     single_line: bool = True
     """Forbids line breaks in the gaps."""
-    max_tokens: int = 32
+    max_tokens: int = ONE_LINE_TOKENS
     """Slots of each gap; surplus slots are contracted away."""
     n_candidates: int = 1
     deadline_ms: float | None = None
@@ -49,7 +62,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     priority: Priority = "typed"
     """Which of the waiting fills run first; a running prefetch is given up for any other fill."""
     watch: bool = False
-    """Sends a `Draft` after every denoising step."""
+    """Sends a `Draft` after every pass over the gap."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -117,8 +130,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds from receipt by the engine to the answer."""
     steps: int = 0
     """Decoder passes."""
+    encoder_steps: int = 0
+    """Passes of the encoder alone over the gap; where it is in doubt a decoder pass follows."""
     decoder_ms: float = 0.0
     encoder_ms: float = 0.0
+    """For the context alone."""
     n_prompt: int = 0
     """Tokens of context that the encoder holds for this request."""
     n_encoded: int = 0
@@ -158,10 +174,11 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Draft(msgspec.Struct, frozen=True, tag="draft", kw_only=True):
-    """Shows the canvas after a denoising step."""
+    """Shows the canvas after a pass over its gaps."""
 
     id: int
     step: int
+    """Passes so far, of encoder and decoder."""
     slots: tuple[Slot, ...]
 
 
@@ -206,7 +223,6 @@ class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=Tru
     last_failure: str | None = None
     """The last failure that was not the fault of a request."""
     n_parameters: int = 0
-    n_clients: int = 0
     n_documents: int = 0
     n_fills: int = 0
     n_waiting: int = 0

@@ -17,7 +17,6 @@ class Watchdog:
     """
 
     def __init__(self, tick_s: float) -> None:
-        self.patience_s = HANG_S
         self._n_allowed = max(1, round(HANG_S / tick_s))
         self._n_silent = 0
         self._last: tuple[Job, int] | None = None

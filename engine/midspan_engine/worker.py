@@ -105,8 +105,8 @@ class Worker:
         job.end(silence)
 
     def _expire(self, job: Job) -> None:
-        if not job.has_begun:
-            self.withdraw(job, BUSY)
+        if self.queue.discard(job):
+            job.end(BUSY)
 
     def forget(self, documents: Iterable[str]) -> None:
         """Ends the fills of documents that were closed, and drops what is kept for them before the next fill begins."""
@@ -130,7 +130,6 @@ class Worker:
             self._tidy(job is not None)
             if job is None:
                 continue
-            job.has_begun = True
             self._post(job.finish, self._answer(job))
 
     def _tidy(self, is_asked: bool) -> None:
@@ -193,7 +192,7 @@ class Worker:
 
     def _answer(self, job: Job) -> Filled | Failed:
         id = job.request.id
-        if job.is_cancelled():
+        if job.check_in():
             return Filled(id=id, silence=CANCELLED)
         if self.engine is None:
             assert self.load_failure is not None, "the engine is either loaded or failed before the first job"
@@ -223,7 +222,7 @@ class Worker:
         return engine.fill(
             request,
             received=max(job.received, self._loaded),  # a deadline is not spent on loading
-            is_cancelled=job.is_cancelled,
+            is_cancelled=job.check_in,
             on_draft=(lambda draft: self._post(job.on_draft, draft)) if request.watch else None,
         )
 

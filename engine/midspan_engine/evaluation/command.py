@@ -28,12 +28,11 @@ from midspan_engine.evaluation.plot import draw, require_plotting
 from midspan_engine.evaluation.public_model import HOW_TO_GET, NAME, PublicModel
 from midspan_engine.evaluation.report import Report
 from midspan_engine.evaluation.tables import tables
+from midspan_engine.protocol import SHOWN_CONFIDENCE
 from midspan_engine.training.corpus import cache_folder, split_path
 
 T = TypeVar("T")
 
-SHOWN_CONFIDENCE = 0.15
-"""The front end's default."""
 AS_SHOWN = "midspan, as shown"
 """Through the language server: what its filters and its default settings leave."""
 ONE_LINE_PER_MULTI_LINE = 5
@@ -115,8 +114,9 @@ def command() -> None:
 )
 @_min_confidence
 @_data
+@click.option("--parts", is_flag=True, help="Measure the engine without its vote and its repeats too.")
 @_common
-def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None) -> None:
+def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, parts: bool) -> None:
     """Fill gaps of held-out files.
 
     They are cut at syntax nodes; for every five of one line there is one of 2 to 6 lines, reported apart.
@@ -127,7 +127,8 @@ def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None) -
     cases += held_out_cases(files, n_multi_line, run.seed, (MULTI_LINE_KIND,))
     own = _methods(run.checkpoint)
     with LanguageServer.running(run.checkpoint) as server:
-        _fill(run, "held-out", cases, min_confidence, own, {AS_SHOWN: server.attempt})
+        more = {**(own.parts() if parts else {}), AS_SHOWN: server.attempt}
+        _fill(run, "held-out", cases, min_confidence, own, more)
 
 
 @command.command("humaneval")

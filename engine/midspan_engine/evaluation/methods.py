@@ -19,15 +19,11 @@ from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
 from midspan_engine.healing import GapRules
 from midspan_engine.prompt import Prompt, build_prompt
-from midspan_engine.protocol import Candidate, Fill
+from midspan_engine.protocol import ONE_LINE_TOKENS, SEVERAL_LINES_FACTOR, Candidate, Fill
 
 EARLY_MS = 150
 """When methods are compared at equal time, in milliseconds after the key: the limit below which an answer feels
 immediate lies at 100 to 200 ms."""
-ONE_LINE_TOKENS = 32
-"""The front end's default."""
-MULTI_LINE_TOKENS = 64
-"""The same for several lines; the engine cuts it to what its checkpoint was trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +42,14 @@ class Attempt:
 Method = Callable[[Case], Attempt]
 
 
+PARTS: Mapping[str, Mapping[str, object]] = {
+    "canvas alone": {"causal_weight": 0.0},
+    "encoder alone": {"sure_confidence": 1e-9},
+    "nothing repeated": {"repeat_weights": ()},
+}
+"""The engine without some of its parts, as changes of infill_config.json; for checkpoints with a vote."""
+
+
 class Methods:
     """The methods by name, over one loaded engine."""
 
@@ -61,6 +65,17 @@ class Methods:
             "without suffix": self.without_suffix,
             "causal": self.causal,
         }
+
+    def parts(self) -> dict[str, Method]:
+        """Returns the engine without some of its parts, by name."""
+        engine = self._engine
+        return {name: self._changed(change) for name, change in PARTS.items() if engine.infill.causal_weight > 0}
+
+    def _changed(self, change: Mapping[str, object]) -> Method:
+        engine = self._engine
+        other = Engine(engine.model, engine.tokens, msgspec.structs.replace(engine.infill, **change), engine.generation)
+        other.prefixes = engine.prefixes
+        return lambda case: self._fill(other, case, n_tokens_for(case))
 
     def canvas(self, case: Case) -> Attempt:
         """Fills the gap as the front end asks for it, every answer carried through whatever its confidence."""
@@ -174,12 +189,12 @@ class HealingInLine(GapRules):
 def _filled(engine: Engine, request: Fill) -> Attempt:
     filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
     best = filled.candidates[0] if filled.candidates else Candidate(gaps=("",), confidence=0.0)
-    return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps)
+    return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps + filled.stats.encoder_steps)
 
 
 def n_tokens_for(case: Case) -> int:
-    """Returns how many tokens an answer may take."""
-    return ONE_LINE_TOKENS if case.is_one_line else MULTI_LINE_TOKENS
+    """Returns how many tokens an answer may take: as many as the front end asks for."""
+    return ONE_LINE_TOKENS * (1 if case.is_one_line else SEVERAL_LINES_FACTOR)
 
 
 def cut_at_suffix(text: str, case: Case) -> str:

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from midspan_engine.evaluation.cases import Case
 from midspan_engine.evaluation.methods import Attempt
 from midspan_engine.evaluation.report import LENGTHS, Figures
@@ -45,7 +47,8 @@ def judge(case: Case, attempt: Attempt, n_tokens: int = 0) -> Scored:
     passes = passes_early = None
     if case.tests:
         passes = _passes(case, attempt.text)
-        passes_early = passes if early == attempt.text else early if early is None else _passes(case, early)
+        if early is not None:
+            passes_early = passes if early == attempt.text else _passes(case, early)
     return Scored(
         kind=case.kind,
         is_exact=text == truth,
@@ -87,9 +90,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def summarise(scored: Sequence[Scored], min_confidence: float) -> Figures:
     """Returns the figures of one method, those at or above `min_confidence` being shown; by kind and length too."""
-    figures = _figures(scored, min_confidence)
-    return Figures(
-        **{name: getattr(figures, name) for name in Figures.__struct_fields__ if not name.startswith("by_")},
+    return msgspec.structs.replace(
+        _figures(scored, min_confidence),
         by_kind=_split(scored, min_confidence, lambda one: one.kind),
         by_length=_split([one for one in scored if one.n_tokens], min_confidence, lambda one: bucket(one.n_tokens)),
     )
@@ -116,9 +118,9 @@ def _figures(scored: Sequence[Scored], min_confidence: float) -> Figures:
         "valid": [one.is_valid for one in scored],
         "shown": [one.confidence >= min_confidence for one in scored],
         "shown_exact": [one.is_exact for one in shown],
-        "shown_right": [one.is_exact or one.is_right for one in shown],
+        "shown_right": [one.is_right for one in shown],
         "shown_valid": [one.is_valid for one in shown],
-        "quarter_right": [one.is_exact or one.is_right for one in surest],
+        "quarter_right": [one.is_right for one in surest],
         "exact_early": [one.is_exact_early for one in scored],
         "passed": [one.passes for one in scored],
         "passed_early": [one.passes_early for one in scored],

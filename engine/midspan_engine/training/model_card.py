@@ -19,6 +19,7 @@ N_POINTS = 10
 
 class _Losses(msgspec.Struct, frozen=True):
     causal: float
+    quoted: float
     canvas: float
 
 
@@ -60,8 +61,8 @@ tags: [code-completion, infilling, text-diffusion, diffusion-gemma]
 # A small infilling model for {" and ".join(infill.languages or ("code",)).capitalize()}
 
 A block text-diffusion model with the DiffusionGemma architecture, trained from scratch on the CPU of one machine. It
-fills the gap around a cursor: the text before the gap is read by a causal encoder, the gap is denoised on a canvas
-whose other slots hold the text on both sides.
+fills the gap around a cursor: the text before the gap and the first tokens behind it are read by a causal encoder,
+which writes what it is sure of; in doubt the gap is denoised on a canvas whose other slots hold the text on both sides.
 
 - {config.n_layers} layers of width {config.hidden_size} with {config.n_heads} heads, bf16
 - byte-level BPE vocabulary of {config.vocab_size}, canvas of {config.canvas_length} slots
@@ -80,17 +81,21 @@ def _training(run: RunFolder, notes: str) -> str:
         f"{done.seconds / 60:.0f} minutes.",
         "",
         *([notes.strip(), ""] if notes else []),
-        "Cross-entropy of the averaged weights on packages that were held out whole, nats a token; canvas: over the",
-        "hidden slots of a gap, from one pass.",
+        "Cross-entropy of the averaged weights on packages that were held out whole, nats a token; quoted: of a gap's",
+        "tokens with the suffix in front; canvas: over the hidden slots of a gap, from one pass.",
         "",
-        "| step | million positions | next token | canvas |",
-        "|---:|---:|---:|---:|",
+        "| step | million positions | next token | quoted | canvas |",
+        "|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {point.step} | {point.positions / 1e6:.2f} | {point.held.causal:.2f} | {point.held.canvas:.2f} |"
+        f"| {point.step} | {point.positions / 1e6:.2f} | {_losses(point.held)} |"
         for point in _thinned(_points(run.curve))
     ]
     return "\n".join(lines) + "\n"
+
+
+def _losses(held: _Losses) -> str:
+    return " | ".join(f"{loss:.2f}" for loss in (held.causal, held.quoted, held.canvas))
 
 
 def _points(curve: Path) -> list[_Point]:
@@ -118,7 +123,7 @@ def _results(evaluation: Path | None) -> str:
     lines = [
         "## Results",
         "",
-        f"One-line gaps of held-out packages, true length {read.length}; all methods use these weights.",
+        f"One-line gaps of held-out packages, true length {read.length}; all but a public model use these weights.",
         f"Shown: with a confidence of at least {read.min_confidence}. Valid: the whole file parses after the fill.",
         "",
         "| method | exact | similarity | valid | shown | exact of shown | valid of shown | steps |",
