@@ -11,9 +11,9 @@ def context_of(marked: str, language: str = "python") -> Context:
     return context_at(snapshot(marked.replace("║", "")), marked.index("║"), "automatic", language=language)
 
 
-def reason_of(judge: Filter, marked: str, text: str, language: str = "python") -> str | None:
+def reason_of(judge: Filter, marked: str, text: str) -> str | None:
     """Returns why a filter drops a text, None when it keeps it as it is; a text that is cut fails the test."""
-    verdict = judge(text, context_of(marked, language))
+    verdict = judge(text, context_of(marked))
     if isinstance(verdict, Dropped):
         return verdict.reason
     assert verdict == text

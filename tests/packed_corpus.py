@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from command_line import SOURCE_ROOTS
-from midspan_engine.config import InfillConfig
 from midspan_engine.training.pack import pack
 from midspan_engine.training.vocabulary import load_vocabulary, train_vocabulary
+from tiny_engine import BLANKS
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [
@@ -18,17 +20,8 @@ SOURCES = [
 ]
 N_IDS = 600
 N_TOKENS, N_SLOTS = 256, 64
-INFILL = InfillConfig(
-    noise="mask",
-    order="left_to_right",
-    mask_token_id=4,
-    blank_token_id=5,
-    languages=("python",),
-    prompt_tokens=192,
-    tail_tokens=8,
-    head_tokens=40,
-    gap_tokens=40,
-    quote_tokens=12,
+INFILL = msgspec.structs.replace(
+    BLANKS, prompt_tokens=192, tail_tokens=8, head_tokens=40, gap_tokens=40, quote_tokens=12
 )
 
 

@@ -18,7 +18,7 @@ CRLF = decode_source(Path("shop.py"), b"def total(\r\n    pass\r\n")
 TWO_LINES = Filled(
     id=1,
     candidates=(Candidate(gaps=("price,\n    n",), confidence=0.75), Candidate(gaps=("n",), confidence=0.5)),
-    stats=Stats(ms=12.34, steps=7, decoder_ms=9.87),
+    stats=Stats(ms=12.34, steps=2, encoder_steps=5, decoder_ms=9.87),
 )
 DRAFT = Draft(
     id=1,
@@ -66,7 +66,7 @@ def test_json_has_the_promised_shape() -> None:
     assert msgspec.json.decode(json_answer(TWO_LINES, CRLF)) == {
         "candidates": [{"text": "price,\r\n    n", "confidence": 0.75}, {"text": "n", "confidence": 0.5}],
         "silence": None,
-        "stats": {"ms": 12.3, "steps": 7, "decoder_ms": 9.9},
+        "stats": {"ms": 12.3, "steps": 2, "encoder_steps": 5, "decoder_ms": 9.9},
     }
     silent = msgspec.json.decode(json_answer(Filled(id=1, silence="nothing fits"), CRLF))
     assert (silent["candidates"], silent["silence"]) == ([], "nothing fits")
@@ -76,7 +76,7 @@ def test_a_terminal_gets_alternatives_by_number_and_the_cost() -> None:
     told = printed(TWO_LINES)
     assert "    2     n" in told
     assert "    2 n  0.50" in told
-    assert "12 ms, 7 steps, 10 ms of them in the decoder, confidence 0.75" in told
+    assert "12 ms, 7 passes, 2 of the decoder, 10 ms of them in the decoder, confidence 0.75" in told
 
 
 def test_a_silence_is_told_with_its_reason() -> None:
@@ -91,12 +91,12 @@ def test_without_a_terminal_every_step_is_one_line() -> None:
     output = io.StringIO()
     with watching(Console(file=output, width=20)) as show:
         show(DRAFT)
-    assert output.getvalue() == "step 3, 1 of 4 settled: 'price * n\\x1b\\n'\n"
+    assert output.getvalue() == "pass 3, 1 of 4 settled: 'price * n\\x1b\\n'\n"
 
 
 def test_on_a_terminal_the_last_canvas_stays() -> None:
     output = io.StringIO()
     with watching(Console(file=output, width=60, force_terminal=True)) as show:
         show(DRAFT)
-    assert "step 3, 1 of 4 settled" in output.getvalue()
+    assert "pass 3, 1 of 4 settled" in output.getvalue()
     assert "return " in output.getvalue()

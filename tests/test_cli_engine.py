@@ -78,7 +78,7 @@ def test_watch_tells_every_step_on_stderr(environment: Environment, shop: Path) 
     n_steps = answer_of(done)["stats"]["steps"]
     told = done.stderr.decode().splitlines()
     assert len(told) == n_steps
-    assert all(re.match(r"step \d+, \d+ of \d+ settled: ", line) for line in told)
+    assert all(re.match(r"pass \d+, \d+ of \d+ settled: ", line) for line in told)
 
 
 def test_a_terminal_shows_the_line_with_the_suggestion_highlighted(environment: Environment, shop: Path) -> None:
@@ -163,6 +163,6 @@ def test_the_demo_prints_gaps_latency_steps_and_where_to_go_next(environment: En
     assert done.returncode == 0, done.stderr.decode()
     assert "The first answer came after" in told
     assert len(re.findall(r"\d+ ms through the language server", told)) == 3
-    assert re.search(r"\d+ ms through the language server, \d+ steps?", told)
+    assert re.search(r"\d+ ms through the language server, \d+ pass(es)?, ", told)
     assert "fill " in told
     assert list(tmp_path.glob("midspan-demo-*")) == []

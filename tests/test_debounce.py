@@ -27,6 +27,11 @@ def test_a_burst_is_held_back_for_the_next_key_less_what_the_client_waited(clien
     assert made.wait_s(now) == pytest.approx(INTERVALS * 0.1 - waited)
 
 
+def test_what_the_client_waits_counts_where_key_and_request_come_together() -> None:
+    made, now = after_keys("Visual Studio Code", 0.1)
+    assert made.wait_s(now - 0.05) == pytest.approx(INTERVALS * 0.1 - 0.05)
+
+
 def test_who_has_waited_longer_than_the_next_key_takes_waits_no_more() -> None:
     made, now = after_keys("Neovim", 0.125)
     assert made.wait_s(now) == 0

@@ -17,15 +17,13 @@ from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import ONE_LINE_KINDS, Case
 from midspan_engine.evaluation.methods import Attempt
 from midspan_engine.evaluation.scores import judge
-from midspan_engine.protocol import Fill
+from midspan_engine.protocol import SHOWN_CONFIDENCE, Fill
 from midspan_engine.training.gaps import cut
 from midspan_server.context import context_at
 from midspan_server.filters import Dropped, sifted
 from midspan_server.text import snapshot
 
 EMBEDDED = embedded_checkpoint()
-MIN_CONFIDENCE = 0.15
-"""The server's default."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +78,7 @@ def test_transformers_computes_the_same_logits_and_the_same_denoising_trace() ->
 def test_what_is_shown_leaves_the_file_valid_in_at_least_70_percent(engine: Engine) -> None:
     shown = []
     for case in own_cases(240):
-        request = Fill(id=1, document=case.name, parts=(case.prefix, case.suffix), min_confidence=MIN_CONFIDENCE)
+        request = Fill(id=1, document=case.name, parts=(case.prefix, case.suffix), min_confidence=SHOWN_CONFIDENCE)
         filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
         context = context_at(snapshot(case.prefix + case.suffix), len(case.prefix), "automatic")
         for best in filled.candidates[:1]:

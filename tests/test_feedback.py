@@ -118,5 +118,8 @@ async def test_malformed_reports_are_left_aside(launch: Launch) -> None:
         for params in ({"item": 3}, {}, [], {"item": {"insertText": "x", "command": {"arguments": ["secret"]}}}):
             client.notify(DID_SHOW, params)
             client.notify(DID_ACCEPT_PART, params)
+        for arguments in ([{}], [[1]], [None], ["1"], [True], [1, {}]):
+            command = {"command": ACCEPTED, "arguments": arguments}
+            assert await client.ask("workspace/executeCommand", command) is None
         assert (await client.ask("midspan/status"))["counts"] == {"suggested": 1}
         assert await client.leave() == 0

@@ -16,7 +16,7 @@ from completion_bench import Bench, bench
 from duplicates import duplicated
 from engine_host import offer, scenario
 from golden_case import FOLDER, Case, read_cases, write_cases
-from midspan_server.context import Selected
+from midspan_server.context import Selected, is_word
 from midspan_server.items import inline_list
 from midspan_server.silence import Silence
 from midspan_server.suggestion import Suggestions
@@ -86,7 +86,7 @@ def selected_at(snapshot: Snapshot, cursor: Position, text: str | None) -> Selec
     if text is None:
         return None
     start = snapshot.offset_at(cursor)
-    while start and (snapshot.text[start - 1].isalnum() or snapshot.text[start - 1] == "_"):
+    while start and is_word(snapshot.text[start - 1]):
         start -= 1
     return Selected(snapshot.position_at(start), cursor, text)
 

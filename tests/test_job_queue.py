@@ -75,8 +75,8 @@ def test_a_job_taken_back_is_not_run() -> None:
     queue = JobQueue()
     queue.put(job(1, "a.py"))
     queue.put(gone := job(1, "b.py"))
-    queue.discard(gone)
-    queue.discard(gone)
+    assert queue.discard(gone)
+    assert not queue.discard(gone)
     assert len(queue) == 1
     assert order(queue) == [(1, "a.py")]
 

@@ -146,3 +146,14 @@ async def test_a_closed_document_is_forgotten_by_the_engine(launch: Launch) -> N
         await client.inline(0, 4)
         client.notify("textDocument/didClose", {"textDocument": {"uri": URI}})
         await host.until(lambda: host.forgotten == [URI])
+
+
+@scenario
+async def test_a_document_opened_again_in_another_language_is_asked_for_anew(launch: Launch) -> None:
+    async with listening(launch.socket) as host, running() as client:
+        await client.initialize()
+        host.answer = offer("1")
+        for language in ("python", "javascript"):
+            client.open("x = ", language=language)
+            assert len(await client.inline(0, 4)) == 1
+            assert [fill.language for fill in host.fills if fill.priority == "typed"][-1] == language

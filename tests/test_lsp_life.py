@@ -118,12 +118,12 @@ async def test_the_status_tells_what_the_last_answer_of_the_engine_cost(launch: 
     async with listening(launch.socket) as host, running() as client:
         await client.initialize()
         assert (await client.ask("midspan/status"))["stats"] is None
-        cost = Stats(ms=12.34, steps=5, decoder_ms=9.87)
+        cost = Stats(ms=12.34, steps=5, encoder_steps=3, decoder_ms=9.87)
         host.answer = lambda fill: Filled(id=fill.id, silence="not confident enough", stats=cost)
         client.open("x = ")
         assert await client.inline(0, 4) == []
         status = await client.ask("midspan/status")
-        assert status["stats"] == {"ms": 12.3, "steps": 5, "decoder_ms": 9.9}
+        assert status["stats"] == {"ms": 12.3, "steps": 5, "encoder_steps": 3, "decoder_ms": 9.9}
         assert status["reason"] == "not confident enough"
 
 
@@ -182,3 +182,15 @@ async def test_exit_does_not_wait_for_the_client_to_close_its_pipe(launch: Launc
             await client.inline(0, 0)
         client.notify("exit")
         assert await client.process.wait() == 0
+
+
+@scenario
+async def test_halves_of_characters_in_names_do_no_harm(launch: Launch) -> None:
+    async with listening(launch.socket) as host, running() as client:
+        name = {"processId": None, "rootUri": None, "capabilities": {}, "clientInfo": {"name": "\ud83d an editor"}}
+        await client.ask("initialize", name)
+        host.answer = offer("1")
+        client.open("x = ", uri="file:///\ud83d.py", language="\ud83d")
+        params = {"textDocument": {"uri": "file:///\ud83d.py"}, "position": {"line": 0, "character": 4}}
+        assert (await client.ask("textDocument/completion", params))["items"]
+        assert (host.fills[0].document, host.fills[0].language) == ("file:///\ufffd.py", "\ufffd")

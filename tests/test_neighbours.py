@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
+import time
 from pathlib import Path
 
 import pytest
 
 from completion_bench import URI, bench, texts
 from engine_host import offer, scenario
+from midspan_server.imported import imported
 from midspan_server.neighbours import Neighbours
 from midspan_server.settings import Loaded, Settings
-from midspan_server.similar import BLOCK_LINES
+from midspan_server.similar import BLOCK_LINES, LONGEST_LINE
 from midspan_server.text import Edit, Position, TextDocument, snapshot
 
 SETTINGS = Settings(neighbour_characters=2000)
@@ -79,6 +83,65 @@ def test_what_was_edited_elsewhere_of_late_comes_last() -> None:
     assert found.endswith("line_9 = 9\nline_10 = 10\nline_11 = 11\nline_12 = 12\nline_13 = 13\n\n")
     assert "line_40" in found
     assert "line_25" not in found
+
+
+def test_a_file_opened_again_is_read_again() -> None:
+    here, old, new = (
+        opened("a.py", "from m import f\n"),
+        opened("m.py", "def f(OLD):\n"),
+        opened("m.py", "def f(NEW):\n"),
+    )
+    neighbours = Neighbours()
+    assert "OLD" in neighbours.gather(here, 0, by_uri(here, old), SETTINGS)
+    assert "NEW" in neighbours.gather(here, 0, by_uri(here, new), SETTINGS)
+
+
+@pytest.mark.parametrize("fault", ["out of step", "binary"])
+def test_what_the_gate_keeps_out_is_not_read_either(fault: str) -> None:
+    here, other = opened("a.py", HERE), opened("b.py", PRICES + "\0" * (fault == "binary"))
+    other.is_in_step = fault == "binary"
+    assert Neighbours().gather(here, 4, by_uri(here, other), SETTINGS) == ""
+
+
+def test_lines_too_long_to_read_are_left_out() -> None:
+    here, long = opened("a.py", HERE), opened("b.py", "price_of = item, cart " * LONGEST_LINE + "\n")
+    assert Neighbours().gather(here, 4, by_uri(here, long), SETTINGS) == ""
+    beside = opened("a.py", "price_of = item " * LONGEST_LINE + "\n\n")
+    assert Neighbours().gather(beside, 1, by_uri(beside, opened("b.py", PRICES)), SETTINGS) == ""
+
+
+def test_a_head_ends_at_its_colon_and_one_without_is_left_out() -> None:
+    m = "def f(a):\r\n    if a:\r\n        g(a)\r\n\r\ndef g(a): return a\r\nclass C:\r\n    pass\r\n"
+    assert imported("from m import f, g, C\n", {"/m.py": m}, 2000, math.inf) == "def f(a): ...\nclass C: ...\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("from m import f\n", "def f(a\n" * 4000),
+        ("from m import (f\n" * 4000, ""),
+        ("x\n" * 2**20, "def f(a\n" * 2**18),
+    ],
+)
+def test_what_is_imported_is_found_in_one_reading(text: str, other: str) -> None:
+    began = time.process_time()
+    re.findall(r"\w+", text + other)
+    read = time.process_time()
+    imported(text, {"/m.py": other}, 2000, math.inf)
+    assert time.process_time() - read < 20 * (read - began) + 0.01
+
+
+@scenario
+async def test_a_document_opened_again_gathers_anew(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.completer.loaded = Loaded(SETTINGS)
+        b.host.answer = offer("1")
+        b.completer.open_document(opened("m.py", "def f(a):\n\n\ndef g(b):\n"))
+        for name, head in (("f", "def f(a): ...\n\n"), ("g", "def g(b): ...\n\n")):
+            b.completer.close_document(URI)
+            await b.ask(b.open(f"from m import {name}\nx = ║\n"))
+            typed = [fill for fill in b.host.fills if fill.priority == "typed"]
+            assert typed[-1].parts[0].startswith(head)
 
 
 @scenario

@@ -138,7 +138,9 @@ def test_the_model_card_lists_licences_results_and_limits_and_no_path_of_the_mac
     (run.path / "progress.json").write_bytes(msgspec.json.encode(Progressed(step=200, positions=819200, seconds=600)))
     # A kill at step 110 and a resume at step 90: the point at 100 was measured twice.
     steps = [*range(10, 110, 10), *range(100, 210, 10)]
-    points = [{"step": step, "positions": step * 4096, "held": {"causal": 5, "canvas": 6}} for step in steps]
+    points = [
+        {"step": step, "positions": step * 4096, "held": {"causal": 5, "quoted": 5.5, "canvas": 6}} for step in steps
+    ]
     run.curve.write_text("".join(json.dumps(point) + "\n" for point in points))
     reports = [
         PackageReport("attrs", "26.1", "MIT", "train", 12, 90_000),
@@ -146,14 +148,16 @@ def test_the_model_card_lists_licences_results_and_limits_and_no_path_of_the_mac
         PackageReport("gone", "1.0", "GPL", "train", 0, 0, "licence is not known to be permissive"),
     ]
     evaluation = tmp_path / "eval.json"
-    figures = summarise([Scored("x", True, 0.25, True, 0.9, 9, 4), Scored("x", False, 0.75, False, 0, 9, 5)], 0.3)
+    figures = summarise(
+        [Scored("x", True, 0.25, True, 0.9, 9, 4, is_right=True), Scored("x", False, 0.75, False, 0, 9, 5)], 0.3
+    )
     report = Report(suite="held-out", length="unknown", min_confidence=0.3, seed=0, methods={"Midspan": figures})
     evaluation.write_bytes(msgspec.json.encode(report))
     card = write_model_card(run, reports, evaluation).read_text()
 
     assert "| attrs | 26.1 | MIT | train | 12 |" in card
     assert "gone" not in card
-    assert card.count("| 200 | 0.82 | 5.00 | 6.00 |") == 1
+    assert card.count("| 200 | 0.82 | 5.00 | 5.50 | 6.00 |") == 1
     assert "| Midspan | 50.0% | 50.0% | 50.0% | 50.0% | 100.0% | 100.0% | 4.5 |" in card
     assert "Python only" in card
     assert str(tmp_path) not in card

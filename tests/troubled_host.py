@@ -30,7 +30,7 @@ def _fill(self: Engine, request: Fill, **rest: object) -> Filled:
 
 if __name__ == "__main__":
     Engine.fill = _fill  # type: ignore[assignment, method-assign]
-    watchdog.HANG_S = 1.0
+    watchdog.HANG_S = host.HANG_S = 1.0
     host.TICK_S = 0.1
     host.FAILED_IDLE_S = 0.5
     worker.LOOK_S = 0.1

@@ -21,8 +21,10 @@ Priority = Literal["typed", "several", "prefetch"]
 # How a front end asks as long as its user has set nothing; what is measured is asked for in the same way.
 
 SHOWN_CONFIDENCE = 0.25
-"""From which confidence editors show a suggestion; a fill that cannot reach it any more ends early. On 350 one-line
-gaps of training packages a quarter reach it, and 53 % of these are exact; 0.15 would give 37 % and 44 %, 0.4 17 % and 65 %.
+"""From which confidence editors show a suggestion; a fill that cannot reach it any more ends early.
+
+On 350 one-line gaps of training packages a quarter reach it, and 53 % of these are exact. At 0.15 it would be 37 % and
+44 %, at 0.4 17 % and 65 %.
 """
 ONE_LINE_TOKENS = 32
 """Slots of a gap on one line: 99 % of the lines of held-out Python files take at most 32 tokens."""

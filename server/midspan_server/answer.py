@@ -54,9 +54,10 @@ def print_answer(console: Console, filled: Filled, source: Source, offset: int) 
 
 def stats_line(stats: Stats) -> str:
     """Returns the cost of an answer in words."""
-    return f"{stats.ms:.0f} ms, {steps_of(stats.steps)}, {stats.decoder_ms:.0f} ms of them in the decoder"
+    return f"{stats.ms:.0f} ms, {passes_of(stats)}, {stats.decoder_ms:.0f} ms of them in the decoder"
 
 
-def steps_of(n_steps: int) -> str:
-    """Returns the number of denoising steps in words."""
-    return "1 step" if n_steps == 1 else f"{n_steps} steps"
+def passes_of(stats: Stats | Cost) -> str:
+    """Returns how often the model ran over the gap, in words."""
+    n_passes = stats.steps + stats.encoder_steps
+    return f"{n_passes} {'pass' if n_passes == 1 else 'passes'}, {stats.steps} of the decoder"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 
-from midspan_engine.protocol import Fill
+from midspan_engine.protocol import SEVERAL_LINES_FACTOR, Fill
 from midspan_server.context import Context, is_word
-from midspan_server.python_code import current_block, lines_inside, opens_block, width_of
+from midspan_server.python_code import lines_inside, opens_block, width_of
 from midspan_server.settings import MAX_TOKENS, Settings
 from midspan_server.silence import Silence
 
 N_INVOKED = 3
 """Candidates of a request made by hand: as many as people look at."""
-MULTI_LINE_FACTOR = 2
-"""How much larger the gap of several lines is than that of one."""
 
 _NEEDS_LEFT_SIDE = re.compile(r"""[)\]}"'`.,:;=+*/%|&^<>@#-]|(?:!=|(?:if|else|for|and|or|in|is|as|import)\b)""")
 """What the rest of a line begins with when something may be missing before it: a closer, a quote, an operator, a
@@ -59,7 +57,7 @@ def fill_of(
         suffix_is_cut=context.suffix_is_cut,
         language=context.language,
         single_line=not multi_line,
-        max_tokens=min(settings.max_tokens * (MULTI_LINE_FACTOR if multi_line else 1), MAX_TOKENS),
+        max_tokens=min(settings.max_tokens * (SEVERAL_LINES_FACTOR if multi_line else 1), MAX_TOKENS),
         n_candidates=N_INVOKED if is_invoked else 1,
         deadline_ms=max(settings.deadline_ms - waited_ms, 1.0),
         min_confidence=settings.confidence(context.trigger),
@@ -71,10 +69,9 @@ def _is_in_empty_block(context: Context) -> bool:
     """Says whether the blank line of the cursor is all there is of a block of Python."""
     if context.language != "python":
         return False
-    block = current_block(context.prefix)
-    code = block.rstrip()
+    code = context.block.rstrip()
     opener = code[code.rfind("\n") + 1 :]
-    if not opens_block(opener) or lines_inside(block, 1)[0]:
+    if not opens_block(opener) or lines_inside(context.block, 1)[0]:
         return False
     following = next((line for line in context.suffix.split("\n")[1:] if line.strip()), "")
     return width_of(context.line_prefix) > width_of(opener) >= width_of(following)

@@ -27,7 +27,9 @@ from midspan_server.notebooks import Notebooks
 from midspan_server.settings import Loaded, Trigger
 from midspan_server.silence import SUPERSEDED, Silence, SilenceLog, Status
 from midspan_server.suggestion import Suggestion, Suggestions, reanchored
-from midspan_server.text import Position, Snapshot, TextDocument
+from midspan_server.text import Position, Snapshot, TextDocument, valid
+
+_RESET = Silence("the settings changed while the suggestion was made")
 
 
 class Completer:
@@ -66,7 +68,11 @@ class Completer:
     def loaded(self, loaded: Loaded) -> None:
         if loaded != self._loaded:
             self._loaded = loaded
-            self._memory.clear()  # it answered under the old ones
+            # What was asked under the old ones is neither waited for nor kept.
+            self._memory.clear()
+            self._look_ahead.drop()
+            for uri in self.documents:
+                self._flights.end(uri, _RESET)
 
     async def complete(
         self, uri: str, position: Position, trigger: Trigger, selected: Selected | None = None
@@ -96,7 +102,7 @@ class Completer:
             return Silence("the document is not open; open it again")
         if (silence := closed_gate(document, self.loaded)) is not None:
             return silence
-        snapshot = document.snapshot
+        snapshot, loaded = document.snapshot, self.loaded
         try:
             context = self._context(document, position, trigger, selected)
         except InputError as error:
@@ -112,20 +118,29 @@ class Completer:
         except MidspanError as error:
             self._tell(str(error))
             return Silence(str(error), "failed")
+        # Completion may have been switched off, or the file excluded, while the engine was at work.
+        if (silence := closed_gate(document, self.loaded)) is not None:
+            return silence
         if isinstance(filled, Silence):
             return filled
         self.log.stats = filled.stats
-        # Completion may have been switched off, or the file excluded, while the engine was at work.
-        return closed_gate(document, self.loaded) or self._offered(document, snapshot, context, filled)
+        return self._offered(document, snapshot, context, filled) if self.loaded is loaded else _RESET
+
+    def open_document(self, document: TextDocument) -> None:
+        """Takes a document in, in the place of one that a client opens anew without closing it."""
+        if document.uri in self.documents:
+            self.close_document(document.uri)
+        self.documents[document.uri] = document
 
     def close_document(self, uri: str) -> None:
         """Forgets a document, here and in the engine."""
+        self._look_ahead.drop()  # what it asks may quote this document, whichever it is made for
         self.documents.pop(uri, None)
         self._flights.end(uri, Silence("the document was closed"))
         self._memory.forget(uri)
         self.neighbours.forget(uri)
         if self._engine is not None:
-            self._later(self._engine[1].forget(uri))
+            self._later(self._engine[1].forget(valid(uri)))
 
     async def engine_status(self) -> EngineStatus | None:
         """Returns the state of the engine if this client has talked to it and it still runs."""
@@ -134,7 +149,6 @@ class Completer:
     async def close(self) -> None:
         """Leaves the engine."""
         self._look_ahead.drop()
-        self.feedback.close()
         if self._engine is not None:
             await self._engine[1].close()
 
@@ -156,7 +170,7 @@ class Completer:
     async def _fill(self, context: Context, uri: str, wait_s: float) -> Filled:
         if wait_s:
             await asyncio.sleep(wait_s)
-        return await self._engine_now().fill(fill_of(context, uri, self.loaded.settings, waited_ms=wait_s * 1e3))
+        return await self._engine_now().fill(fill_of(context, valid(uri), self.loaded.settings, waited_ms=wait_s * 1e3))
 
     def _engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""
@@ -186,16 +200,18 @@ class Completer:
             return Silence("the document changed while the suggestion was made")
         ahead = context.after(kept[0].text[len(context.selected) :])
         if reason_not_to_ask(ahead) is None:
-            self._look_ahead.begin(partial(self._guess, document.uri, ahead))
+            self._look_ahead.begin(partial(self._guess, document, ahead))
         return Suggestions(now, offered)
 
-    async def _guess(self, uri: str, ahead: Context) -> None:
+    async def _guess(self, document: TextDocument, ahead: Context) -> None:
         """Asks for what comes after a suggestion and keeps it for the request of who accepts that."""
-        fill = msgspec.structs.replace(fill_of(ahead, uri, self.loaded.settings), priority="prefetch")
+        if closed_gate(document, self.loaded) is not None:
+            return
+        fill = msgspec.structs.replace(fill_of(ahead, valid(document.uri), self.loaded.settings), priority="prefetch")
         filled = await self._engine_now().fill(fill)
         kept, _ = self._kept(ahead, filled.candidates)
-        if kept and uri in self.documents:
-            self._memory.keep(uri, ahead, kept)
+        if self.documents.get(document.uri) is document:
+            self._memory.keep(document.uri, ahead, kept)
 
     def _kept(self, context: Context, candidates: tuple[Candidate, ...]) -> tuple[list[Suggestion], str]:
         """Returns the different suggestions that pass the filters, and why the best of the others did not."""
@@ -208,7 +224,9 @@ class Completer:
                 self.log.dropped[text.reason] += 1
             elif text not in kept:
                 whole = context.selected + text
-                kept[text] = Suggestion(context.start, context.end, whole, candidate.confidence, next(self._ids))
+                kept[text] = Suggestion(
+                    context.start, context.end, whole, candidate.confidence, next(self._ids), candidate.complete
+                )
         return list(kept.values()), reason
 
     def _later(self, chore: Coroutine[object, object, None]) -> None:

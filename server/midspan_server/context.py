@@ -5,13 +5,14 @@ The engine sees LF only; offsets stay those of the snapshot.
 
 from __future__ import annotations
 
-import re
+from functools import cached_property
 
 import msgspec
 
 from midspan_engine.errors import InputError
+from midspan_server.python_code import current_block
 from midspan_server.settings import Trigger
-from midspan_server.text import Position, Snapshot
+from midspan_server.text import Position, Snapshot, valid
 
 MAX_LINE = 20_000
 """Characters of a line: longer ones are minified code or data, far outside of what models are trained on."""
@@ -23,8 +24,6 @@ file stay valid from key to key.
 """
 MAX_SUFFIX = 4 * 1024
 """Characters of suffix: of it only the head is pinned on a canvas of 256 slots."""
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Selected(msgspec.Struct, frozen=True):
@@ -45,7 +44,7 @@ class Around(msgspec.Struct, frozen=True):
 NOTHING_AROUND = Around()
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class Context(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Holds what surrounds the cursor, with LF line ends.
 
     `start` and `end` are the offsets that a suggestion replaces; they differ only under a selected completion item,
@@ -64,6 +63,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     language: str = "python"
     """LSP language id."""
     selected: str = ""
+
+    @cached_property
+    def block(self) -> str:
+        """The prefix from its last definition on, see `current_block`."""
+        return current_block(self.prefix)
 
     @property
     def is_blank_line(self) -> bool:
@@ -110,7 +114,7 @@ def context_at(
         prefix = _last_lines(_plain(around.before), MAX_PREFIX - len(prefix)) + prefix
     suffix, is_cut = _suffix(snapshot, end)
     if not is_cut and around.after:
-        suffix = (suffix + _plain(around.after))[:MAX_SUFFIX]
+        suffix, is_cut = _first_lines(suffix + _plain(around.after))
     return Context(
         start=start,
         end=end,
@@ -149,6 +153,12 @@ def _last_lines(text: str, room: int) -> str:
     return text[cut:].partition("\n")[2]
 
 
+def _first_lines(text: str) -> tuple[str, bool]:
+    """Returns the first lines of a text that fit into a suffix, and whether more follows."""
+    head = text[:MAX_SUFFIX]
+    return (text, False) if head == text else (head[: head.rfind("\n") + 1] or head, True)
+
+
 def _suffix(snapshot: Snapshot, offset: int) -> tuple[str, bool]:
     """Returns the suffix, whole lines of it where they fit, and whether more follows."""
     text = snapshot.text[offset : offset + MAX_SUFFIX]
@@ -163,4 +173,4 @@ def _plain(text: str) -> str:
     """Returns a text with LF line ends and without halves of characters, which no encoding of the wire can hold."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+    return valid(text)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from midspan_engine.errors import EngineError
-from midspan_server.answer import steps_of
+from midspan_server.answer import passes_of
 from midspan_server.configured import launch_of, user_settings
 from midspan_server.excerpt import excerpt
 from midspan_server.session import Answer, Session
@@ -106,7 +106,7 @@ def _print_scene(console: Console, scene: Scene, gap: Snapshot, cursor: Position
     if answer.text is None:
         console.print(Text(f"      no suggestion: {answer.reason}", style="yellow"))
     # The engine need not have been asked for a silence; its last answer is then that to another request.
-    steps = f", {steps_of(answer.stats.steps)}" if answer.stats and answer.text is not None else ""
+    steps = f", {passes_of(answer.stats)}" if answer.stats and answer.text is not None else ""
     console.print(Text(f"      {answer.ms:.0f} ms through the language server{steps}", style="dim"))
     console.print(Text(f"      taken out of the file: {scene.hidden}\n", style="dim"))
 

@@ -26,6 +26,7 @@ from midspan_engine.protocol import (
 from midspan_server.backoff import Backoff
 from midspan_server.engine_connection import Connection, ConnectionLost
 from midspan_server.launch import Launch, Streams
+from midspan_server.text import valid
 
 ANSWER_TIMEOUT_S = 10.0
 """Patience for a status or a shutdown. The host's loop stalls for a second or two while torch is imported."""
@@ -61,7 +62,7 @@ class EngineClient:
         where to learn what this client has counted, for `midspan status`.
         """
         self._launch = launch
-        self._name = name
+        self._name = valid(name)
         self._on_loading = on_loading
         self._following: asyncio.Task[None] | None = None
         self._report = report

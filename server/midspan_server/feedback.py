@@ -65,7 +65,6 @@ class Feedback:
     def __init__(self, documents: Mapping[str, TextDocument], counts: Counter[str]) -> None:
         self._documents, self._counts = documents, counts
         self._offered: dict[int, _Offered] = {}
-        self._looks: set[asyncio.TimerHandle] = set()
 
     def offered(self, document: str, suggestions: Iterable[Suggestion]) -> None:
         """Remembers what a client may report about."""
@@ -89,14 +88,7 @@ class Feedback:
         """Counts an accepted suggestion, and looks later whether it was kept."""
         offered = self._count(arguments, "accepted")
         if offered is not None:
-            loop = asyncio.get_running_loop()
-            self._looks = {look for look in self._looks if not look.cancelled() and look.when() > loop.time()}
-            self._looks.add(loop.call_later(KEPT_AFTER_S, self._look, offered))
-
-    def close(self) -> None:
-        """Ends what is still to be looked at."""
-        for look in self._looks:
-            look.cancel()
+            asyncio.get_running_loop().call_later(KEPT_AFTER_S, self._look, offered)
 
     def _count(self, which: Iterable[int], stage: str) -> _Offered | None:
         """Counts a stage of a suggestion that is known and was not there yet."""

@@ -19,6 +19,11 @@ def closed_gate(document: TextDocument, loaded: Loaded) -> Silence | None:
         return Silence(f"completion is switched off for {document.language} (midspan.disabled_languages)", "off")
     if glob := next(filter(None, (first_match(path, settings.excluded_globs) for path in document.paths)), None):
         return Silence(f"the file is excluded by {glob!r} (midspan.excluded_globs)", "off")
+    return unread(document)
+
+
+def unread(document: TextDocument) -> Silence | None:
+    """Returns why the text of a document is not to be read, for itself or beside another, or None."""
     if not document.is_in_step:
         return Silence("the editor sent a change that does not fit the document; close and open it again")
     n_characters = document.n_unread or len(document.snapshot.text)

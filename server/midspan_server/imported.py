@@ -6,7 +6,15 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
-_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n(]+)", re.MULTILINE)
+N_READ = 100_000
+"""Characters that are searched of a file, a millisecond's work. Chosen."""
+N_HEAD_LINES = 32
+"""Lines of the longest head. Chosen."""
+
+# No bracket inside the list: every import that was never closed would be searched to the end of the file.
+_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^()]*\)|[^\n(]+)", re.MULTILINE)
+_CONTINUES = (" ", "\t", ")", "]", "}")
+"""What a line begins with that belongs to the definition above it."""
 _NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?")
 
 
@@ -17,11 +25,11 @@ def imported(text: str, others: Mapping[str, str], budget: int, deadline_s: floa
     counts.
     """
     found = ""
-    for module, name in _imports(text):
-        if time.perf_counter() > deadline_s:
-            break
+    for module, name in _imports(text[:N_READ]):
         for path, other in others.items():
-            head = _head(other, name) if _is_module(path, module) else ""
+            if time.perf_counter() > deadline_s:
+                return found and found + "\n"
+            head = _head(other[:N_READ], name) if _is_module(path, module) else ""
             if head and len(found) + len(head) <= budget:
                 found += head
     return found and found + "\n"
@@ -29,8 +37,8 @@ def imported(text: str, others: Mapping[str, str], budget: int, deadline_s: floa
 
 def _imports(text: str) -> Iterator[tuple[str, str]]:
     for statement in _IMPORT.finditer(text):
-        for name in _NAME.findall(statement[2].strip("()")):
-            yield statement[1], name
+        for name in _NAME.finditer(statement[2].strip("()")):
+            yield statement[1], name[1]
 
 
 def _is_module(path: str, module: str) -> bool:
@@ -40,5 +48,12 @@ def _is_module(path: str, module: str) -> bool:
 
 def _head(text: str, name: str) -> str:
     """Returns the lines of a definition at the left margin up to its colon."""
-    found = re.search(rf"^(?:async def|def|class) {re.escape(name)}\b[^\n]*(?:\n[^\n]+)*?:[ \t]*$", text, re.MULTILINE)
-    return f"{found[0]} ...\n" if found else ""
+    found = re.search(rf"^(?:async def|def|class) {re.escape(name)}\b", text, re.MULTILINE)
+    head: list[str] = []
+    for line in text[found.start() :].split("\n", N_HEAD_LINES)[:N_HEAD_LINES] if found else ():
+        if head and not line.startswith(_CONTINUES):
+            break
+        head.append(line.rstrip())
+        if head[-1].endswith(":"):
+            return "\n".join(head) + " ...\n"
+    return ""

@@ -26,7 +26,7 @@ from midspan_server.completion import Completer
 from midspan_server.context import Selected
 from midspan_server.debounce import Debounce
 from midspan_server.engine_client import EngineClient
-from midspan_server.feedback import ACCEPTED, DID_ACCEPT_PART, DID_SHOW, PartReport, ShownReport
+from midspan_server.feedback import ACCEPTED, DID_ACCEPT_PART, DID_SHOW, Command, PartReport, ShownReport
 from midspan_server.items import completion_list, inline_list
 from midspan_server.launch import Launch
 from midspan_server.loading import LoadingProgress
@@ -35,8 +35,8 @@ from midspan_server.settings import SECTION, Source, Trigger, client_source, loa
 from midspan_server.silence import STATUS, Silence, Status
 from midspan_server.stdio import open_stdio
 from midspan_server.suggestion import Suggestions
-from midspan_server.sync import Sync
-from midspan_server.text import Encoding, Position
+from midspan_server.sync import Sync, position_of
+from midspan_server.text import Encoding, valid
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class Front:
         info = params.context.selected_completion_info
         selected = None
         if info is not None:
-            selected = Selected(_position(info.range.start), _position(info.range.end), info.text)
+            selected = Selected(position_of(info.range.start), position_of(info.range.end), info.text)
         trigger = _KINDS[params.context.trigger_kind]
         return inline_list(await self._complete(params.text_document.uri, params.position, trigger, selected))
 
@@ -165,7 +165,7 @@ class Front:
         self, uri: str, position: types.Position, trigger: Trigger, selected: Selected | None
     ) -> Suggestions | Silence:
         try:
-            return await self.completer.complete(uri, _position(position), trigger, selected)
+            return await self.completer.complete(uri, position_of(position), trigger, selected)
         except Exception as error:
             # The one catch-all of this server: a request is answered whatever happens.
             logger.exception("request %s failed", self.server.protocol.msg_id)
@@ -181,8 +181,9 @@ class Front:
         if (report := _report(params, PartReport)) is not None:
             self.completer.feedback.accepted_part(report)
 
-    def _accepted(self, *arguments: int) -> None:
-        self.completer.feedback.accepted(arguments)
+    def _accepted(self, *arguments: object) -> None:
+        if (command := _report({"arguments": arguments}, Command)) is not None:
+            self.completer.feedback.accepted(command.arguments)
 
     async def _status(self, params: object) -> dict[str, Any]:
         engine, error = None, None
@@ -200,7 +201,7 @@ class Front:
 
     def _engine_report(self) -> Report:
         log = self.completer.log
-        return Report(counts=dict(log.counts), silences=tuple(silence.reason for silence in log.last))
+        return Report(counts=dict(log.counts), silences=tuple(valid(silence.reason) for silence in log.last))
 
     def _tell(self, message: str) -> None:
         """Shows a warning to the user, once."""
@@ -262,7 +263,3 @@ def _plain(value: object) -> object:
 def _encoding(kind: types.PositionEncodingKind | str) -> Encoding:
     encoding: Encoding = msgspec.convert(str(getattr(kind, "value", kind)), Encoding)
     return encoding
-
-
-def _position(position: types.Position) -> Position:
-    return Position(position.line, position.character)

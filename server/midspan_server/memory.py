@@ -34,8 +34,11 @@ class Memory:
         self._offers: dict[str, deque[_Offer]] = {}
 
     def keep(self, document: str, context: Context, suggestions: Iterable[Suggestion]) -> None:
-        """Keeps what was offered in a context."""
-        texts = tuple((each.id, each.text[len(context.selected) :], each.confidence) for each in suggestions)
+        """Keeps what was offered in a context. What the deadline cut off is left out: asked again, it comes whole."""
+        n_selected = len(context.selected)
+        texts = tuple((each.id, each.text[n_selected:], each.confidence) for each in suggestions if each.is_whole)
+        if not texts:
+            return
         offer = _Offer(context.prefix, context.suffix, context.trigger == "invoked", texts)
         self._offers.setdefault(document, deque(maxlen=N_KEPT)).appendleft(offer)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from midspan_server.edits import Edits
+from midspan_server.gate import unread
 from midspan_server.imported import imported
 from midspan_server.privacy import first_match
 from midspan_server.settings import Settings
@@ -32,8 +33,9 @@ class Neighbours:
     ) -> str:
         """Returns what is shown before a document, within `settings.neighbour_characters`."""
         others = {uri: other for uri, other in documents.items() if _may_be_read(other, document, settings)}
-        versions = tuple((uri, other.snapshot.version) for uri, other in others.items())
-        key = (line // BLOCK_LINES, settings.neighbour_characters, versions)
+        # Texts, not versions: these begin anew with every opening, and clients change documents without a new one.
+        texts = tuple((uri, other.snapshot.text) for uri, other in others.items())
+        key = (line // BLOCK_LINES, settings.neighbour_characters, texts)
         kept = self._kept.get(document.uri)
         if kept is None or kept[0] != key:
             kept = self._kept[document.uri] = (key, self._gathered(document, line, others, settings))
@@ -62,4 +64,4 @@ def _may_be_read(other: TextDocument, document: TextDocument, settings: Settings
     if other is document or other.paths == document.paths or other.language != document.language:
         return False
     is_private = any(first_match(path, settings.context_excluded_globs) for path in other.paths)
-    return not is_private and other.is_in_step and not other.n_unread
+    return not is_private and unread(other) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from midspan_server.context import NOTHING_AROUND, Around
+from midspan_server.gate import unread
 from midspan_server.text import TextDocument
 
 _BETWEEN = "\n\n"
@@ -39,7 +40,7 @@ class Notebooks:
 
         def texts(part: Sequence[str]) -> list[str]:
             known = (documents[each] for each in part if each in documents)
-            return [each.snapshot.text for each in known if each.language == language]
+            return [each.snapshot.text for each in known if each.language == language and unread(each) is None]
 
         before, after = texts(cells[:at]), texts(cells[at + 1 :])
         return Around(

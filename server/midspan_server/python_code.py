@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Iterable
 
 OPENER_OF = {")": "(", "]": "[", "}": "{"}
 CLOSER_OF = {opener: closer for closer, opener in OPENER_OF.items()}
@@ -28,10 +29,13 @@ _BRACKET = re.compile(r"[()\[\]{}]")
 
 def current_block(prefix: str) -> str:
     """Returns the prefix from its last definition on: a cut or broken start must not count, and need not be read."""
-    start = 0
-    for found in _DEFINITION.finditer(prefix):
-        start = found.start()
-    return prefix[start:]
+    return definitions(prefix)[-1]
+
+
+def definitions(code: str) -> list[str]:
+    """Returns code cut at its definitions, each to be read for itself; first comes what stands before them."""
+    starts = [0, *(found.start() for found in _DEFINITION.finditer(code))]
+    return [code[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def bare(code: str) -> str:
@@ -64,23 +68,18 @@ def _last_uncoded(code: str) -> re.Match[str] | None:
     return None if last is None or last.end() < len(code) else last
 
 
-def n_unopened(found: list[str]) -> Counter[str]:
-    """Returns, by opener, how many closers have none before them."""
-    n_open, n_missing = Counter[str](), Counter[str]()
+def unmatched(found: Iterable[str]) -> tuple[Counter[str], Counter[str]]:
+    """Returns, by opener, how many closers have no opener before them, and how many openers no closer behind them."""
+    unopened, unclosed = Counter[str](), Counter[str]()
     for bracket in found:
         opener = OPENER_OF.get(bracket, bracket)
-        n_open[opener] += 1 if bracket == opener else -1
-        n_missing[opener] = max(n_missing[opener], -n_open[opener])
-    return n_missing
-
-
-def n_unclosed(found: list[str]) -> Counter[str]:
-    """Returns, by opener, how many have no closer behind them; closers without an opener do not count."""
-    n_open = Counter[str]()
-    for bracket in found:
-        opener = OPENER_OF.get(bracket, bracket)
-        n_open[opener] = max(n_open[opener] + (1 if bracket == opener else -1), 0)
-    return n_open
+        if bracket == opener:
+            unclosed[opener] += 1
+        elif unclosed[opener]:
+            unclosed[opener] -= 1
+        else:
+            unopened[opener] += 1
+    return unopened, unclosed
 
 
 def lines_inside(code: str, n_lines: int) -> list[bool]:
@@ -99,8 +98,22 @@ def lines_inside(code: str, n_lines: int) -> list[bool]:
     return inside[-n_lines:]
 
 
+def statement_starts(code: str) -> list[int]:
+    """Returns the lines that begin a statement: not blank ones, comments, or those that go on with the line above."""
+    lines = code.split("\n")
+    inside = lines_inside(code, len(lines))
+    starts: list[int] = []
+    for k, line in enumerate(lines):
+        if inside[k] or not line.strip() or line.lstrip().startswith("#"):
+            continue
+        is_joined = k > 0 and lines[k - 1].endswith("\\")
+        if not is_joined or ends_in_comment("\n".join(lines[starts[-1] if starts else 0 : k])):
+            starts.append(k)
+    return starts
+
+
 def opens_block(line: str) -> bool:
-    """Says whether an indented line must follow a line."""
+    """Says whether an indented line must follow a line, or a statement of several."""
     return bare(line).rstrip().endswith(":")
 
 

@@ -41,12 +41,13 @@ class Cost(msgspec.Struct, frozen=True):
 
     ms: float
     steps: int
+    encoder_steps: int
     decoder_ms: float
 
     @classmethod
     def of(cls, stats: Stats) -> Cost:
         """Returns what a reader of JSON is told of the engine's figures."""
-        return cls(round(stats.ms, 1), stats.steps, round(stats.decoder_ms, 1))
+        return cls(round(stats.ms, 1), stats.steps, stats.encoder_steps, round(stats.decoder_ms, 1))
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,9 @@ N_LINES = 20
 BLOCK_LINES = 10
 """The place of a cursor is told by blocks of so many lines, so that it stays the same while one types. Chosen."""
 
+LONGEST_LINE = 1000
+"""Characters of a line that is read: a longer one is data or minified, and would hold up the loop. Chosen."""
+
 _NAME = re.compile(r"[^\W\d]\w{2,}")
 
 
@@ -37,9 +40,12 @@ def similar(here: Snapshot, line: int, others: Sequence[Snapshot], budget: int, 
 
 
 def lines_of(snapshot: Snapshot, first: int, last: int) -> str:
-    """Returns lines of a snapshot, from `first` up to `last`, with LF ends and a blank line behind."""
+    """Returns lines of a snapshot, from `first` up to `last`, with LF ends and a blank line behind; those that are too
+    long are left out.
+    """
     spans = (snapshot.line_span(line) for line in range(max(first, 0), min(last, len(snapshot.lines))))
-    return "\n".join(snapshot.text[start:end] for start, end in spans).strip("\n") + "\n\n"
+    lines = (snapshot.text[start:end] for start, end in spans if end - start <= LONGEST_LINE)
+    return "\n".join(lines).strip("\n") + "\n\n"
 
 
 def _names_around(snapshot: Snapshot, line: int) -> frozenset[str]:

@@ -16,6 +16,8 @@ class Suggestion(msgspec.Struct, frozen=True):
     confidence: float
     id: int = 0
     """Names the suggestion towards the client, whatever part of it is still to be typed."""
+    is_whole: bool = True
+    """False for the start of one that the deadline cut off."""
 
 
 class Suggestions(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from lsprotocol import types
 from midspan_engine.errors import InputError
 from midspan_server.completion import Completer
 from midspan_server.privacy import names_of, path_of
-from midspan_server.text import Edit, Encoding, Position, TextDocument
+from midspan_server.text import Edit, Encoding, Position, TextDocument, valid
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,10 @@ class Sync:
             self._completer.close_document(cell)
 
     def _open(self, item: types.TextDocumentItem) -> None:
-        self._completer.documents[item.uri] = TextDocument.opened(
-            item.uri, item.language_id, item.text, item.version, self.encoding, _paths(item.uri)
+        self._completer.open_document(
+            TextDocument.opened(
+                item.uri, valid(item.language_id), item.text, item.version, self.encoding, _paths(item.uri)
+            )
         )
 
     def _change(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
@@ -94,9 +96,10 @@ def _paths(uri: str) -> tuple[str, ...]:
 
 def _edit(change: types.TextDocumentContentChangeEvent) -> Edit:
     if isinstance(change, types.TextDocumentContentChangePartial):
-        return Edit(change.text, _position(change.range.start), _position(change.range.end))
+        return Edit(change.text, position_of(change.range.start), position_of(change.range.end))
     return Edit(change.text)
 
 
-def _position(position: types.Position) -> Position:
+def position_of(position: types.Position) -> Position:
+    """Returns a position of the protocol as ours."""
     return Position(position.line, position.character)

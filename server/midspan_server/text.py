@@ -7,6 +7,7 @@ a position inside a character means the start of the character; a line beyond th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -19,6 +20,8 @@ MAX_CHARACTERS = 2_000_000
 """Larger files are data or generated code; people do not type in them, and nothing is computed for them."""
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Position(NamedTuple):
@@ -138,6 +141,11 @@ def snapshot(text: str, version: int = 0, encoding: Encoding = "utf-16") -> Snap
     if not text.isascii():
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return Snapshot(text, version, line_table(text), encoding)
+
+
+def valid(text: str) -> str:
+    """Returns a text without halves of characters, which no encoding of the wire can hold."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def _n_units(text: str, encoding: Encoding) -> int:

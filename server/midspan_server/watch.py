@@ -63,4 +63,4 @@ def slot_style(slot: Slot) -> str:
 def _progress(draft: Draft) -> str:
     gap = [slot for slot in draft.slots if not slot.pinned]
     n_settled = sum(slot.accepted for slot in gap)
-    return f"step {draft.step}, {n_settled} of {len(gap)} settled"
+    return f"pass {draft.step}, {n_settled} of {len(gap)} settled"

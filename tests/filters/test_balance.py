@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from filter_case import reason_of
+from filter_case import context_of, reason_of
+from midspan_server.filters import sifted
 from midspan_server.filters.balance import balance
 
 
@@ -47,4 +48,4 @@ def test_what_is_wanted_is_kept(marked: str, text: str) -> None:
 
 
 def test_other_languages_are_not_read_as_python() -> None:
-    assert reason_of(balance, "fn f<'a>(x: &'a str║", ") {", language="rust") is None
+    assert sifted(") {", context_of("fn f<'a>(x: &'a str║", "rust")) == ") {"

@@ -19,6 +19,8 @@ from midspan_server.filters.overlap import overlap
         ("total║ += price", "_sum += price"),
         ("f(║b)", "a, b"),
         ("f(a ║ size.width)\n", "+ si"),
+        ("def f(a) -║ol:\n", "> bool:"),
+        ('log("║ts log is {a}")\n', "the host, its log is {a"),
         ("def f():\n    ║\n    return x\n", "return x"),
         ("def f():\n    ║\n    return x\n", "x = 1\n    return x"),
         ("def f():\n    ret║\n    return x\n", "urn x"),

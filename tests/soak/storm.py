@@ -60,7 +60,7 @@ async def run(folder: Path, *, n_connects: int, n_cuts: int, seed: int) -> Repor
             files_after=_n_files(after.pid),
             mb_before=round(mb_before, 1),
             mb_after=round(resident_mb(after.pid) or 0.0, 1),
-            clients_after=after.n_clients,
+            clients_after=len(after.clients),
             documents_after=after.n_documents,
             cuts=n_cuts,
             answered=len(ms),
@@ -100,7 +100,7 @@ async def _settled(client: EngineClient) -> EngineStatus:
     for _ in range(200):
         status = await client.status()
         assert status is not None, "the engine has gone"
-        if status.n_clients == 1 and status.state == "ready" and status.n_documents <= 1:
+        if len(status.clients) == 1 and status.state == "ready" and status.n_documents <= 1:
             break
         await asyncio.sleep(0.05)
     return status

@@ -18,13 +18,17 @@ from midspan_server.filters.scope import scope
 from midspan_server.filters.verdict import Dropped, Filter
 
 FILTERS: tuple[Filter, ...] = (indentation, scope, repetition, overlap, balance, quotes, comment, blank)
+PYTHON_FILTERS = frozenset((scope, balance, quotes, comment))
+"""Those that read what they judge as Python."""
 
-__all__ = ["FILTERS", "Dropped", "Filter", "sifted"]
+__all__ = ["FILTERS", "PYTHON_FILTERS", "Dropped", "Filter", "sifted"]
 
 
 def sifted(text: str, context: Context) -> str | Dropped:
     """Returns what of a candidate's text is to be shown, or the first reason not to show it."""
     for judge in FILTERS:
+        if judge in PYTHON_FILTERS and context.language != "python":
+            continue
         verdict = judge(text, context)
         if isinstance(verdict, Dropped):
             return verdict

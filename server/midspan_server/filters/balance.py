@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
-from midspan_server.python_code import CLOSER_OF, OPENER_OF, brackets, current_block, n_unclosed, n_unopened
+from midspan_server.python_code import CLOSER_OF, OPENER_OF, brackets, unmatched
 
 
 def balance(text: str, context: Context) -> str | Dropped:
     """Drops Python that closes a bracket which nothing opens or which what follows closes, or that leaves one open."""
-    if context.language != "python" or not any(bracket in text for pair in OPENER_OF.items() for bracket in pair):
+    if not any(bracket in text for pair in OPENER_OF.items() for bracket in pair):
         return text
-    block = current_block(context.prefix)
-    before = brackets(block)
+    before = brackets(context.block)
     # Read together with what stands before: a string may begin there and end in the suggestion.
-    own = brackets(block + text)[len(before) :]
+    own = brackets(context.block + text)[len(before) :]
     reason = _closer_too_many(before, own, context) or _opener_too_many(before, own, context)
     return text if reason is None else Dropped(reason)
 
 
 def _closer_too_many(before: list[str], own: list[str], context: Context) -> str | None:
-    n_open = n_unclosed(before)
-    n_before = n_open.copy()
-    for bracket in own:
-        opener = OPENER_OF.get(bracket, bracket)
-        n_open[opener] += 1 if bracket == opener else -1
-        if n_open[opener] < 0:
-            return f"the suggestion has a {bracket} that closes nothing"
-    for opener, n in n_unopened(brackets(context.suffix)).items():
+    _, n_before = unmatched(before)
+    unopened, n_open = unmatched([*n_before.elements(), *own])
+    if unopened:
+        return f"the suggestion has a {CLOSER_OF[next(iter(unopened))]} that closes nothing"
+    n_wanted, _ = unmatched(brackets(context.suffix))
+    for opener, n in n_wanted.items():
         if n_open[opener] < n <= n_before[opener]:
             return f"the suggestion closes a {opener} that is closed after the cursor"
     return None
 
 
 def _opener_too_many(before: list[str], own: list[str], context: Context) -> str | None:
-    n_wanted = n_unopened(brackets(context.suffix))
-    for opener, n in n_unclosed(own).items():
+    n_wanted, _ = unmatched(brackets(context.suffix))
+    _, n_left = unmatched(own)
+    for opener, n in n_left.items():
         n_open_before = max(before.count(opener) - before.count(CLOSER_OF[opener]), 0)
         if n > max(n_wanted[opener] - n_open_before, 0):
             return f"the suggestion opens a {opener} that nothing closes"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
-from midspan_server.python_code import current_block, ends_in_comment
+from midspan_server.python_code import ends_in_comment
 
 
 def comment(text: str, context: Context) -> str | Dropped:
     """Drops Python that begins a comment before code which goes on behind the cursor, and takes an empty one off."""
     rest = context.line_suffix.strip()
-    if context.language != "python" or "#" not in text or rest.startswith("#"):
+    if "#" not in text or rest.startswith("#"):
         return text
-    block = current_block(context.prefix)
+    block = context.block
     if ends_in_comment(block) or not ends_in_comment(block + text):
         return text
     if rest:

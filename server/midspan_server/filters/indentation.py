@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from math import gcd
+from typing import NamedTuple
 
 from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
-from midspan_server.python_code import current_block, lines_inside, open_quote, opens_block, width_of
+from midspan_server.python_code import definitions, open_quote, opens_block, statement_starts, width_of
 
 _INDENT = re.compile(r"^[ \t]+(?=\S)", re.MULTILINE)
 _UNIT = 4
@@ -20,11 +21,19 @@ _UNIT = 4
 _MISFIT = Dropped("the suggestion is indented unlike the lines around it")
 
 
+class _Statement(NamedTuple):
+    line: int
+    """Where it begins, counted from the line of the cursor."""
+    width: int
+    opens: bool
+    """Whether a block must follow."""
+
+
 def indentation(text: str, context: Context) -> str | Dropped:
     """Mends the blanks at the start of a text and of its lines, cuts it at a line that belongs to no block, and drops
     it where that is the first.
     """
-    if open_quote(current_block(context.prefix)):
+    if open_quote(context.block):
         return text
     if context.line_prefix.strip():
         if context.line_prefix[-1].isspace():
@@ -56,41 +65,38 @@ def _fitting(text: str, context: Context) -> str | Dropped:
     is_placed = bool(context.line_prefix.strip()) or not text[:1].isspace()
     if context.language != "python" or (context.line_prefix.strip() and "\n" not in text):
         return text
-    code = context.prefix[: len(context.prefix) - len(context.line_prefix)]
-    levels, above = _levels(code), _last_line(code)
-    lines = (context.line_prefix + text).split("\n")
-    inside = lines_inside(current_block(context.prefix) + text, len(lines))
-    for k, line in enumerate(lines):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if not inside[k]:
-            width, must_open = width_of(line), opens_block(above)
-            fits = width > levels[-1] if must_open else width in levels
-            if not fits and not (k == 0 and is_placed and not must_open):
-                return "\n".join(lines[:k])[len(context.line_prefix) :] if k else _MISFIT
-            levels = [level for level in levels if level < width] + [width]
-        above = line
+    levels: list[int] = []
+    must_open = False
+    for line, width, opens in _statements(context, text):
+        if line >= 0:
+            known = levels or [0]
+            # What stands further left than all that is known belongs to a block whose start was cut off.
+            fits = width > known[-1] if must_open else width in known or width < known[0]
+            if not fits and not (line == 0 and is_placed and not must_open):
+                lines = (context.line_prefix + text).split("\n")
+                return "\n".join(lines[:line])[len(context.line_prefix) :] if line else _MISFIT
+        levels = [level for level in levels if level < width] + [width]
+        must_open = opens
     return text
 
 
 def _is_deep_enough(context: Context) -> bool:
-    """Says whether the cursor stands in a block that the line above it opens."""
-    above = _last_line(context.prefix[: len(context.prefix) - len(context.line_prefix)])
-    return opens_block(above) and width_of(context.line_prefix) > width_of(above)
+    """Says whether the cursor stands in a block that the statement above it opens."""
+    *above, own = _statements(context, "a")
+    return own.line == 0 and bool(above) and above[-1].opens and own.width > above[-1].width
 
 
-def _levels(code: str) -> list[int]:
-    """Returns the columns of the blocks that the end of the code lies in, outermost first."""
-    levels: list[int] = []
-    for line in reversed(code.split("\n")):
-        if line.strip() and (width := width_of(line)) < (levels[0] if levels else width + 1):
-            levels.insert(0, width)
-            if not width:
-                break
-    return levels or [0]
-
-
-def _last_line(code: str) -> str:
-    """Returns the last line that holds code."""
-    lines = (line for line in reversed(code.split("\n")) if line.strip() and not line.lstrip().startswith("#"))
-    return next(lines, "")
+def _statements(context: Context, text: str) -> list[_Statement]:
+    """Returns the statements from the last definition at the left margin to the end of a text at the cursor."""
+    pieces = definitions(context.prefix)
+    top = max((k for k, piece in enumerate(pieces) if piece[:1].strip()), default=0)
+    *above, block = pieces[top:]
+    first = -sum(piece.count("\n") for piece in (*above, block))
+    found: list[_Statement] = []
+    for code in (*above, block + text):
+        lines, starts = code.split("\n"), statement_starts(code)
+        for start, end in zip(starts, [*starts[1:], None], strict=True) if starts else ():
+            opens = opens_block("\n".join(lines[start:end]))
+            found.append(_Statement(first + start, width_of(lines[start]), opens))
+        first += len(lines) - 1
+    return found

@@ -12,6 +12,7 @@ from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
 
 _WORDLESS = re.compile(r"[\W_]*")
+_WORD = re.compile(r"\w")
 _TOKEN = re.compile(r"\w+|\S")
 _JOINTS = frozenset(",:=.")
 """Signs that no two stand side by side of, one ending the suggestion and one beginning the rest of the line."""
@@ -36,6 +37,10 @@ def _repeats_line(text: str, rest: str) -> bool:
         return True
     if own and len(own[-1]) > 1 and following[0].startswith(own[-1]):
         return True  # it has begun to write the next word
+    # where the cursor stands inside a word, the end of the text's last word may be the piece behind it
+    seen = text.rstrip()
+    if _WORD.match(rest) and any(seen.endswith(rest[: token.end()]) for token in _TOKEN.finditer(rest)):
+        return True
     for n in range(1, min(len(own), len(following)) + 1):
         if own[-n:] == following[:n] and not _WORDLESS.fullmatch("".join(following[:n])):
             return True

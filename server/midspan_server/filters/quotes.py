@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
-from midspan_server.python_code import current_block, open_quote
+from midspan_server.python_code import open_quote
 
 _QUOTES = ('"', "'")
 
 
 def quotes(text: str, context: Context) -> str | Dropped:
     """Drops Python that closes a string which what follows closes, or that opens one which nothing closes."""
-    if context.language != "python" or not any(quote in text for quote in _QUOTES):
+    if not any(quote in text for quote in _QUOTES):
         return text
-    block = current_block(context.prefix)
+    block = context.block
     before, after = open_quote(block), open_quote(block + text)
     if before and not after and _is_open_behind(block + text, context):
         return Dropped("the suggestion closes a string that is closed after the cursor")
@@ -27,4 +27,4 @@ def _is_open_behind(code: str, context: Context) -> bool:
     at_line_end = open_quote(code + context.line_suffix)
     if len(at_line_end) < 3:
         return bool(at_line_end)
-    return bool(open_quote(code + context.suffix)) and not open_quote(current_block(context.prefix) + context.suffix)
+    return bool(open_quote(code + context.suffix)) and not open_quote(context.block + context.suffix)

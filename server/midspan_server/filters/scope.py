@@ -6,7 +6,7 @@ import re
 
 from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
-from midspan_server.python_code import current_block, lines_inside, width_of
+from midspan_server.python_code import lines_inside, width_of
 
 _CONTINUES = re.compile(r"\s*(?:else|elif|except|finally|case)\b")
 
@@ -18,12 +18,12 @@ def scope(text: str, context: Context) -> str | Dropped:
     with code it is the block which that line opens.
     """
     first, *more = text.split("\n")
-    if context.language != "python" or not more:
+    if not more:
         return text
     line = context.line_prefix + first
     own = width_of(line)
     lowest = own + bool(context.line_prefix.strip())
-    inside = lines_inside(current_block(context.prefix) + text, len(more))
+    inside = lines_inside(context.block + text, len(more))
     was_deeper = False
     for k, line in enumerate(more):
         width = width_of(line)
