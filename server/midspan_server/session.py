@@ -123,7 +123,8 @@ class Session:
         reply = await self._client.answered(self._client.text_document_inline_completion_async(params))
         ms = (time.perf_counter() - asked) * 1000
         status = await self._client.answered(self._client.protocol.send_request_async(STATUS))
-        stats = status.stats and msgspec.convert(status.stats, Cost, from_attributes=True)
+        told = status.stats
+        stats = told and Cost(told.ms, told.steps, told.encoder_steps, told.decoder_ms)
         items = reply.items if isinstance(reply, types.InlineCompletionList) else reply or []
         if not items:
             return Answer(text=None, start=at, end=at, ms=ms, reason=status.reason, stats=stats)

@@ -17,6 +17,7 @@ from midspan_server.filters.balance import balance
         ("x = 1║", ")", "closes nothing"),
         ("x = [║]", "1]", "closed after the cursor"),
         ("f(a[║])", "0])", "closed after the cursor"),
+        ("    bar.s║)\n", "tart()", "closed after the cursor"),
         ("x = ║", "{", "nothing closes"),
         ("x = f(║)", "g(a", "nothing closes"),
         ("x = ║\ny = (1)\n", "f(a", "nothing closes"),

@@ -20,6 +20,7 @@ from midspan_server.filters.overlap import overlap
         ("f(║b)", "a, b"),
         ("f(a ║ size.width)\n", "+ si"),
         ("def f(a) -║ol:\n", "> bool:"),
+        ("except TimeoutErro║r as error:\n", "r as e"),
         ('log("║ts log is {a}")\n', "the host, its log is {a"),
         ("def f():\n    ║\n    return x\n", "return x"),
         ("def f():\n    ║\n    return x\n", "x = 1\n    return x"),

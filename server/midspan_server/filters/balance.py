@@ -24,8 +24,11 @@ def _closer_too_many(before: list[str], own: list[str], context: Context) -> str
     if unopened:
         return f"the suggestion has a {CLOSER_OF[next(iter(unopened))]} that closes nothing"
     n_wanted, _ = unmatched(brackets(context.suffix))
+    n_in_line, _ = unmatched(brackets(context.line_suffix))
     for opener, n in n_wanted.items():
-        if n_open[opener] < n <= n_before[opener]:
+        # what was open before, or what the text itself opens and closes although the line goes on to close it
+        is_own = n_open[opener] < n_in_line[opener] and CLOSER_OF[opener] in own
+        if n_open[opener] < n <= n_before[opener] or is_own:
             return f"the suggestion closes a {opener} that is closed after the cursor"
     return None
 

@@ -38,8 +38,8 @@ def _repeats_line(text: str, rest: str) -> bool:
     if own and len(own[-1]) > 1 and following[0].startswith(own[-1]):
         return True  # it has begun to write the next word
     # where the cursor stands inside a word, the end of the text's last word may be the piece behind it
-    seen = text.rstrip()
-    if _WORD.match(rest) and any(seen.endswith(rest[: token.end()]) for token in _TOKEN.finditer(rest)):
+    seen, n_first = text.rstrip(), len(following[0])
+    if _WORD.match(rest) and any(seen.endswith(rest[:n]) for n in range(n_first, len(rest) + 1)):
         return True
     for n in range(1, min(len(own), len(following)) + 1):
         if own[-n:] == following[:n] and not _WORDLESS.fullmatch("".join(following[:n])):
