@@ -40,7 +40,8 @@ def typed(folder: Path, n_editors: int, seconds: float, troubles: list[type_alon
 def test_eight_editors_that_type_on_one_engine_see_no_wrong_suggestion_and_memory_stays(tmp_path: Path) -> None:
     report = typed(tmp_path, 8, 4.0, [])
     assert report.suggested > 0
-    assert report.engine_mb.late < report.engine_mb.early + 20
+    # in the first seconds it meets lengths that it has no kernels for yet; the long run shows what stays
+    assert report.engine_mb.late < report.engine_mb.early + 40
     assert report.front_end_mb.late < report.front_end_mb.early + 5
 
 
