@@ -15,7 +15,7 @@ setup: $(STAMP) ## create .venv and install Midspan with its test tools (minutes
 demo: $(STAMP) ## fill a gap of a real file through the language server; prints latency and steps
 	@$(BIN)/midspan demo
 
-test: $(STAMP) ## run the ordinary tests (about 2 minutes on 2 cores)
+test: $(STAMP) ## run the ordinary tests (about 3 minutes on 2 cores)
 	$(BIN)/pytest -m "not slow and not e2e"
 
 slow: $(STAMP) ## run the slow tests
