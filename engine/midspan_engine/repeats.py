@@ -33,6 +33,8 @@ class Repeats:
         # no match runs across the gap
         self._ids: Ints = np.array([*before, -1, *after], dtype=np.int64)
         self._answers = self._with_ends(list(after[:2]), end, breaks)
+        self._places = np.flatnonzero(self._answers[1:] >= 0)
+        """Where a match may end: something follows."""
 
     def _with_ends(self, head: list[int], end: int, breaks: frozenset[int]) -> Ints:
         """Returns the tokens with `end` in place of what looks like the text after the gap.
@@ -74,8 +76,7 @@ class Repeats:
 
     def _matches(self, left: Sequence[int]) -> tuple[int, Ints]:
         """Returns the length of the longest matches and the places of their last tokens; none when nothing matches."""
-        ends = np.flatnonzero(self._answers[1:] >= 0)
-        length = 0
+        ends, length = self._places, 0
         for token in [*self._before, *left][: -MAX_MATCH - 1 : -1]:
             closer = ends[ends >= length]
             closer = closer[self._ids[closer - length] == token]
