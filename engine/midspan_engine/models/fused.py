@@ -1,8 +1,9 @@
 """A layer of a dense checkpoint in fewer operations.
 
-On a small model the number of operations takes more time than their size: one token takes 6.8 ms through `Layer` and
-4.6 here, a canvas of 64 slots 14.8 and 12.7 (one core, 430 tokens of context). Norm weights are folded into the matrices
-behind them; projections of the same input, those of the only expert among them, are one product. `Layer` is the oracle.
+On a small model the number of operations takes more time than their size: one token takes 6.8 ms through `Layer`,
+4.6 here, a canvas of 64 slots 14.8 and 12.7 (one core, 430 tokens of context). Norm weights are folded into the
+matrices behind them; projections of the same input, those of the only expert among them, are one product. `Layer` is
+the oracle.
 """
 
 from __future__ import annotations
