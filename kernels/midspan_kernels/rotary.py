@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from midspan_kernels.choice import prefers_triton
+from midspan_kernels.norm import rms_norm
+
 
 def rotary_frequencies(head_dim: int, theta: float, rotated: float) -> torch.Tensor:
     """Returns the head_dim // 2 inverse frequencies, fp32.
@@ -28,3 +31,15 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     """Turns the pairs (i, i + D/2) of `x` [..., L, N, D] by the angles of its positions."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+def normed_rotate(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
+    """Normalises the heads of `x` [B, L, N, D], then turns them; angles [B or 1, L, 1, D] as `rotary_angles` gives."""
+    if prefers_triton(x):
+        # Only there is Triton needed, and it takes time to import.
+        from midspan_kernels.fused_rotary import fused_rotary
+
+        return fused_rotary(x, weight, eps, cos, sin)
+    return rotate(rms_norm(x, weight, eps), cos, sin)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from midspan_kernels.choice import prefers_triton
+
 _TILE_ELEMENTS = 1 << 24
 """Logits taken at once: 64 rows of a 262144-token vocabulary, so a temporary takes 64 MiB of fp32 and not 256."""
 
@@ -25,9 +27,16 @@ def row_statistics(logits: torch.Tensor) -> RowStatistics:
     """Returns the statistics of softmax(logits) for rows [..., V], computed in fp32 tile by tile.
 
     The entropy equals that of `torch.distributions.Categorical(logits=logits)`, operation for operation: the acceptance
-    rule compares sums of it with a bound, and parity with the reference needs the same roundings.
+    rule compares sums of it with a bound, and parity with the reference needs the same roundings. On a GPU a kernel of
+    Triton's takes its place, which rounds in its own way.
     """
     flat_RV = logits.flatten(0, -2)
+    if prefers_triton(logits):
+        # Only there is Triton needed, and it takes time to import.
+        from midspan_kernels.split_statistics import split_statistics
+
+        argmax_R, entropy_R, confidence_R, _ = split_statistics(flat_RV)
+        return RowStatistics(*(of_row.view(logits.shape[:-1]) for of_row in (argmax_R, entropy_R, confidence_R)))
     n_rows = max(1, _TILE_ELEMENTS // logits.shape[-1])
     tiles = [_tile_statistics(tile_RV) for tile_RV in torch.split(flat_RV, n_rows)]
     argmax, entropy, confidence = (torch.cat(parts).view(logits.shape[:-1]) for parts in zip(*tiles, strict=True))

@@ -1,0 +1,192 @@
+"""Experts with weights of 4 bits in two Triton kernels, tuned for few rows an expert.
+
+At 64 slots with 8 of 128 experts an expert gets four rows: the time is that of streaming the packed weights, so every
+matrix is read once, unpacked in registers, and multiplied with up to 16 rows at a time. The first kernel gathers the
+rows of an expert, multiplies with gate and up and activates; the second multiplies with down and the row's weight.
+Shapes depend on T and K alone, never on the routing, and nothing waits for the device, so that a graph can hold it all.
+
+`routed_experts` is the reference. It rounds between the products; here they are fp32 up to the activation. Suffixes: T
+tokens, K experts of a token, P = T * K pairs of both, H hidden, I width.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from midspan_kernels.expert_blocks import expert_blocks
+from midspan_kernels.packed import Packed
+
+BLOCK_ROWS = 16
+"""The least that a matrix product takes; most experts have fewer rows."""
+GATE_COLUMNS, DOWN_COLUMNS, BLOCK_INPUTS = 32, 64, 64
+"""Of a program and its step. Chosen: the first kernel unpacks two matrices, and with 64 columns of each it spills."""
+
+
+def packed_experts(
+    x_TH: torch.Tensor, gate_up: Packed, down: Packed, index_TK: torch.Tensor, weight_TK: torch.Tensor
+) -> torch.Tensor:
+    """Returns what `routed_experts` does, for weights [E, 2I, H] and [E, H, I] of 4 bits."""
+    (n_tokens, n_hidden), n_experts, n_pairs = x_TH.shape, len(gate_up.codes), index_TK.numel()
+    width = down.shape[-1]
+    order, blocks = expert_blocks(index_TK.flatten(), n_experts, BLOCK_ROWS)
+    hidden_PI = torch.empty(n_pairs, width, dtype=x_TH.dtype, device=x_TH.device)
+    out_PH = torch.empty(n_pairs, n_hidden, dtype=torch.float32, device=x_TH.device)
+    tokens = order // index_TK.shape[1]
+    _gate_up_kernel[(blocks.shape[1], triton.cdiv(width, GATE_COLUMNS))](
+        x_TH.contiguous(), *_tensors(gate_up), hidden_PI, tokens, blocks, blocks.shape[1], n_hidden, width,
+        **_constants(gate_up, GATE_COLUMNS),
+    )  # fmt: skip
+    _down_kernel[(blocks.shape[1], triton.cdiv(n_hidden, DOWN_COLUMNS))](
+        hidden_PI, *_tensors(down), out_PH, order, weight_TK.float().contiguous(), blocks, blocks.shape[1], width,
+        n_hidden, **_constants(down, DOWN_COLUMNS),
+    )  # fmt: skip
+    return out_PH.view(n_tokens, -1, n_hidden).sum(1).to(x_TH.dtype)
+
+
+def can_run(gate_up: Packed, down: Packed) -> bool:
+    """Tells whether the kernels know these weights: those of 4 bits."""
+    return all(packed.kind in ("int4", "fp4") for packed in (gate_up, down))
+
+
+def _tensors(packed: Packed) -> tuple[torch.Tensor, ...]:
+    """Returns codes, scales, offsets and scales of rows; the scales stand in for what is not there."""
+    scales = packed.scales.view(torch.uint8) if packed.scales.dtype == torch.float8_e4m3fn else packed.scales
+    others = (packed.offsets, packed.row_scales)
+    return packed.codes, scales, *(scales if other is None else other for other in others)
+
+
+def _constants(packed: Packed, n_columns: int) -> dict[str, int | bool]:
+    return {
+        "GROUP": packed.shape[-1] // packed.scales.shape[-1],
+        "IS_FP4": packed.kind == "fp4",
+        "IS_FP8_SCALE": packed.scales.dtype == torch.float8_e4m3fn,
+        "HAS_OFFSETS": packed.offsets is not None,
+        "HAS_ROW_SCALES": packed.row_scales is not None,
+        "BLOCK_M": BLOCK_ROWS,
+        "BLOCK_N": n_columns,
+        "BLOCK_K": BLOCK_INPUTS,
+    }
+
+
+@triton.jit
+def _values(code, IS_FP4: tl.constexpr):
+    """Returns what codes of 4 bits stand for, fp32."""
+    if IS_FP4:
+        exponent, mantissa = (code & 7) >> 1, code & 1
+        quarters = tl.where(exponent == 0, 2 * mantissa, (2 + mantissa) << exponent).to(tl.float32)
+        return tl.where(code >= 8, -0.25, 0.25) * quarters
+    return code.to(tl.float32) - 8
+
+
+@triton.jit
+def _unpacked(
+    codes, scales, offsets, row_N, is_row_N, byte_J, is_byte_J, n_inputs,
+    GROUP, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr, type: tl.constexpr,
+):  # fmt: skip
+    """Returns the weights of the even and of the odd inputs, [J, N] each, of rows of a packed matrix."""
+    mask = is_byte_J[:, None] & is_row_N[None, :]
+    code = tl.load(codes + row_N[None, :] * (n_inputs // 2) + byte_J[:, None], mask=mask, other=0)
+    at = row_N[None, :] * (n_inputs // GROUP) + (byte_J * 2 // GROUP)[:, None]
+    scale = tl.load(scales + at, mask=mask, other=0)
+    if IS_FP8_SCALE:
+        # E4M3's bits where fp32 has its own, times what the exponents' biases differ by; older GPUs cannot convert them
+        scale = ((scale.to(tl.int32) & 127) << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36
+    scale = scale.to(tl.float32)
+    code = code.to(tl.int32)
+    even = _values(code & 15, IS_FP4) * scale
+    odd = _values(code >> 4, IS_FP4) * scale
+    if HAS_OFFSETS:
+        offset = tl.load(offsets + at, mask=mask, other=0).to(tl.float32)
+        even += offset
+        odd += offset
+    return even.to(type), odd.to(type)
+
+
+@triton.jit
+def _halves(x, row_M, is_row_M, start, n_inputs, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Returns the even and the odd inputs, [M, J] each, of rows from `start` on."""
+    input_K = start + tl.arange(0, BLOCK_K)
+    mask = is_row_M[:, None] & (input_K < n_inputs)[None, :]
+    rows = tl.load(x + row_M[:, None] * n_inputs + input_K[None, :], mask=mask, other=0)
+    return tl.split(tl.reshape(rows, (BLOCK_M, BLOCK_K // 2, 2)))
+
+
+@triton.jit
+def _gate_up_kernel(
+    x, codes, scales, offsets, row_scales, hidden, tokens, blocks, n_blocks, n_inputs, width,
+    GROUP: tl.constexpr, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+    HAS_ROW_SCALES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    first, end = tl.load(blocks + n_blocks + block), tl.load(blocks + 2 * n_blocks + block)
+    if first < end:
+        place_M = first + tl.arange(0, BLOCK_M)
+        is_row_M = place_M < end
+        token_M = tl.load(tokens + place_M, mask=is_row_M, other=0)
+        column_N = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+        is_column_N = column_N < width
+        gate_N = tl.load(blocks + block) * 2 * width + column_N  # int64: all experts' codes exceed 2^31
+        gate = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
+        up = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
+        for start in range(0, n_inputs, BLOCK_K):
+            byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
+            is_byte_J = byte_J < n_inputs // 2
+            even, odd = _halves(x, token_M, is_row_M, start, n_inputs, BLOCK_M, BLOCK_K)
+            g_even, g_odd = _unpacked(
+                codes, scales, offsets, gate_N, is_column_N, byte_J, is_byte_J, n_inputs,
+                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+            )  # fmt: skip
+            gate = tl.dot(even, g_even, gate, input_precision="ieee")
+            gate = tl.dot(odd, g_odd, gate, input_precision="ieee")
+            up_N = gate_N + width
+            u_even, u_odd = _unpacked(
+                codes, scales, offsets, up_N, is_column_N, byte_J, is_byte_J, n_inputs,
+                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+            )  # fmt: skip
+            up = tl.dot(even, u_even, up, input_precision="ieee")
+            up = tl.dot(odd, u_odd, up, input_precision="ieee")
+        if HAS_ROW_SCALES:
+            gate *= tl.load(row_scales + gate_N, mask=is_column_N, other=0)[None, :]
+            up *= tl.load(row_scales + gate_N + width, mask=is_column_N, other=0)[None, :]
+        # gelu_tanh: 1/2 (1 + tanh(z)) is the logistic function of 2z
+        z = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        activated = gate / (1 + tl.exp(-2 * z)) * up
+        mask = is_row_M[:, None] & is_column_N[None, :]
+        tl.store(hidden + place_M[:, None] * width + column_N[None, :], activated, mask=mask)
+
+
+@triton.jit
+def _down_kernel(
+    hidden, codes, scales, offsets, row_scales, out, order, weights, blocks, n_blocks, n_inputs, n_outputs,
+    GROUP: tl.constexpr, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+    HAS_ROW_SCALES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    first, end = tl.load(blocks + n_blocks + block), tl.load(blocks + 2 * n_blocks + block)
+    if first < end:
+        place_M = first + tl.arange(0, BLOCK_M)
+        is_row_M = place_M < end
+        column_N = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+        is_column_N = column_N < n_outputs
+        row_N = tl.load(blocks + block) * n_outputs + column_N
+        total = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
+        for start in range(0, n_inputs, BLOCK_K):
+            byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
+            is_byte_J = byte_J < n_inputs // 2
+            even, odd = _halves(hidden, place_M, is_row_M, start, n_inputs, BLOCK_M, BLOCK_K)
+            w_even, w_odd = _unpacked(
+                codes, scales, offsets, row_N, is_column_N, byte_J, is_byte_J, n_inputs,
+                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+            )  # fmt: skip
+            total = tl.dot(even, w_even, total, input_precision="ieee")
+            total = tl.dot(odd, w_odd, total, input_precision="ieee")
+        if HAS_ROW_SCALES:
+            total *= tl.load(row_scales + row_N, mask=is_column_N, other=0)[None, :]
+        pair_M = tl.load(order + place_M, mask=is_row_M, other=0)
+        total *= tl.load(weights + pair_M, mask=is_row_M, other=0)[:, None]
+        mask = is_row_M[:, None] & is_column_N[None, :]
+        tl.store(out + pair_M[:, None] * n_outputs + column_N[None, :], total, mask=mask)

@@ -1,0 +1,49 @@
+"""What a sampler wants of rows of raw logits: soft cap, temperature, statistics and a token drawn, all at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from midspan_kernels.choice import prefers_triton
+from midspan_kernels.counter_random import random_bits
+from midspan_kernels.row_statistics import row_statistics
+
+
+class RowSamples(NamedTuple):
+    """Of each row; z are its logits after cap and temperature."""
+
+    argmax: torch.Tensor
+    """The most probable token, int64."""
+    entropy: torch.Tensor
+    """Entropy of softmax(z) in nats, fp32."""
+    confidence: torch.Tensor
+    """Probability of the most probable token, fp32."""
+    log_sum_exp: torch.Tensor
+    """Of z, fp32: z less this are log-probabilities."""
+    sample: torch.Tensor
+    """A token drawn from softmax(z), int64."""
+
+
+def row_samples(
+    logits_RV: torch.Tensor, temperature_R: torch.Tensor, seed_R: torch.Tensor, cap: float | None
+) -> RowSamples:
+    """Returns statistics and a draw, each [R], for logits as the output head gives them.
+
+    z is cap * tanh(logits / cap), or the logits without a cap, over the row's fp32 temperature. A logit of -inf rules
+    its token out. The draw depends on the int64 seed of its row alone (Gumbel's maximum over counter-based noise): a
+    graph replays with other seeds, and a row draws the same beside others as alone.
+    """
+    if prefers_triton(logits_RV):
+        # Only there is Triton needed, and it takes time to import.
+        from midspan_kernels.split_statistics import split_statistics
+
+        return RowSamples(*split_statistics(logits_RV, temperature_R, seed_R, cap))
+    z_RV = logits_RV.float()
+    if cap is not None:
+        z_RV = (torch.tanh(z_RV / cap) * cap).masked_fill(z_RV == -torch.inf, -torch.inf)
+    z_RV = z_RV / temperature_R[:, None]
+    uniform_RV = random_bits(seed_R, z_RV.shape[1]).float() * 2**-32 + 2**-33
+    sample_R = (z_RV - torch.log(-torch.log1p(-uniform_RV))).argmax(-1)
+    return RowSamples(*row_statistics(z_RV), z_RV.logsumexp(-1), sample_R)
