@@ -27,50 +27,7 @@ from midspan_engine.training.recipe import load_recipe
 from midspan_engine.training.run_folder import Progressed, RunFolder
 from midspan_engine.training.trainer import learning_rate_factor
 from packed_corpus import N_IDS, ROOT, pack_own_sources
-
-TINY = """
-seed = 1
-[shape]
-hidden_size = 64
-intermediate_size = 64
-moe_intermediate_size = 64
-num_experts = 1
-top_k_experts = 1
-layer_types = ["sliding_attention", "full_attention"]
-num_attention_heads = 2
-num_key_value_heads = 1
-head_dim = 32
-sliding_window = 128
-canvas_length = 64
-[data]
-row_tokens = 128
-canvases_per_row = 4
-causal_rows_per_step = 4
-infill_rows_per_step = 2
-[schedule]
-steps = 60
-causal_share = 0.4
-decay_share = 0.25
-warmup_steps = 4
-matrix_lr = 1e-2
-other_lr = 1e-2
-weight_decay = 0.01
-canvas_weight = 1.0
-quoted_weight = 1.0
-self_conditioning_share = 0.5
-average_decay = 0.8
-[infill]
-noise = "mask"
-order = "left_to_right"
-mask_token_id = 4
-blank_token_id = 5
-languages = ["python"]
-prompt_tokens = 112
-tail_tokens = 8
-head_tokens = 40
-gap_tokens = 40
-quote_tokens = 12
-"""
+from tiny_recipe import TINY
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +38,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_learning_rate_warms_up_stays_and_falls_to_a_tenth() -> None:
     schedule = load_recipe("python-small").schedule
-    factors = [learning_rate_factor(step, schedule) for step in range(schedule.steps)]
+    factors = [learning_rate_factor(step, step / schedule.steps, schedule) for step in range(schedule.steps)]
     decay_start = round(schedule.steps * (1 - schedule.decay_share))
     assert factors[: schedule.warmup_steps] == sorted(factors[: schedule.warmup_steps])
     assert set(factors[schedule.warmup_steps : decay_start]) == {1.0}
@@ -92,11 +49,14 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_a_tenth() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("missing.toml", None, "one of: python-small"),
+        ("missing.toml", None, "one of: python-medium, python-small"),
         ("broken.toml", "seed = ", "is no usable recipe"),
         ("unknown.toml", TINY.replace("seed = 1", "seeds = 1"), "seed"),
         ("wide.toml", TINY.replace("row_tokens = 128", "row_tokens = 129"), "sliding_window"),
         ("short.toml", TINY.replace("canvas_length = 64", "canvas_length = 40"), "canvas_length"),
+        ("endless.toml", TINY.replace("steps = 60", "steps = 0"), "either schedule.steps or schedule.minutes"),
+        ("round.toml", 'base = "round.toml"', "its base leads back to itself"),
+        ("baseless.toml", 'base = "absent"', "the base of"),
         ("sliding.toml", TINY.replace('"full_attention"', '"sliding_attention"'), "full_attention"),
     ],
 )
@@ -113,8 +73,10 @@ def test_a_run_that_cannot_begin_says_why(tmp_path: Path, packed: Path, capsys: 
     recipe.write_text(TINY)
     run = tmp_path / "run"
     assert "train.bin" in refused(capsys, recipe, "--data", tmp_path)
+    assert "give one of them" in refused(capsys, recipe, "--data", packed, "--steps", 3, "--minutes", 3)
+    assert "--device nowhere cannot be used" in refused(capsys, recipe, "--data", packed, "--device", "nowhere")
     assert "1, 2 processes" in refused(capsys, recipe, "--data", packed, "--processes", 3)
-    assert "no model.safetensors" in refused(capsys, recipe, "--data", packed, "--from", tmp_path)
+    assert "neither model.safetensors nor" in refused(capsys, recipe, "--data", packed, "--from", tmp_path)
     with RunFolder(run).locked():
         assert "another process" in refused(capsys, recipe, "--data", packed, "--run", run)
     short = tmp_path / "short"
@@ -160,6 +122,8 @@ def test_the_model_card_lists_licences_results_and_limits_and_no_path_of_the_mac
     assert card.count("| 200 | 0.82 | 5.00 | 5.50 | 6.00 |") == 1
     assert "| Midspan | 50.0% | 50.0% | 50.0% | 50.0% | 100.0% | 100.0% | 4.5 |" in card
     assert "Python only" in card
+    assert "](curve.svg)" in card
+    assert (run.checkpoint / "curve.svg").read_text().count("<polyline") == 3
     assert str(tmp_path) not in card
     assert str(Path.home()) not in card
 
@@ -174,15 +138,19 @@ def refused(capsys: pytest.CaptureFixture[str], recipe: Path, *options: object) 
     return said
 
 
-def start(recipe: Path, packed: Path, run: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+def start(
+    recipe: Path, packed: Path, run: Path, *options: str, beside: Path | None = None, **variables: str
+) -> subprocess.Popen[str]:
     # At the default of 19 other work on the machine would starve it.
     nice = str(os.getpriority(os.PRIO_PROCESS, 0))
     where = ("--data", str(packed), "--run", str(run), "--nice", nice)
-    return midspan_engine("train", str(recipe), *where, *options, **variables)
+    return midspan_engine("train", str(recipe), *where, *options, beside=beside, **variables)
 
 
-def midspan_engine(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    roots = os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS)
+def midspan_engine(*arguments: str, beside: Path | None = None, **variables: str) -> subprocess.Popen[str]:
+    """Starts the engine's command line; modules in the folder `beside` come before all others."""
+    own = [str(ROOT / root) for root in SOURCE_ROOTS]
+    roots = os.pathsep.join(own if beside is None else [str(beside), *own])
     return subprocess.Popen(
         [sys.executable, "-m", "midspan_engine", *arguments],
         env={**os.environ, "PYTHONPATH": roots, **variables},

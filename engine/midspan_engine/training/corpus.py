@@ -17,7 +17,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
-import platformdirs
 from rich.progress import track
 
 from midspan_engine.training.sources import DuplicateFilter, read_wheel
@@ -60,6 +59,9 @@ class PackageReport(msgspec.Struct, frozen=True):
 
 def cache_folder() -> Path:
     """Returns where wheels, corpus, packed tokens and runs are kept unless another place is given."""
+    # a machine that trains on carried data alone need not have it
+    import platformdirs
+
     return Path(platformdirs.user_cache_dir("midspan"))
 
 

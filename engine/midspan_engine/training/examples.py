@@ -10,7 +10,7 @@ are known, all else is hidden", else the trailing blanks collapse (an independen
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
+from midspan_engine.noise import draw_noise
 from midspan_engine.prompt import heal, quote
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.gaps import DEFAULT_MIX, cut, draw_kind
@@ -83,6 +84,10 @@ class Batch:
     answers_BA: torch.Tensor
     """What they predict, a blank at the end; `IGNORED` for padding."""
 
+    def to(self, device: torch.device) -> Batch:
+        """Returns the batch on a device."""
+        return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+
 
 class ExampleMaker:
     """Draws training batches from a packed stream of tokens, for ever; seeded, so that it can be replayed."""
@@ -111,6 +116,8 @@ class ExampleMaker:
         self._lengths = np.array([len(spelling) for spelling in tokens.spellings], dtype=np.int64)
         self._n_tokens, self._n_canvases, self._n_slots = n_tokens, n_canvases, n_slots
         self._rng = random.Random(seed)
+        # of its own: the kind of noise does not change which gaps are drawn
+        self._noise = torch.Generator().manual_seed(seed)
 
     def rows(self, n_rows: int) -> torch.Tensor:
         """Draws rows for the causal loss alone, [R, L]."""
@@ -200,11 +207,16 @@ class ExampleMaker:
             slots[index, : len(gap)] = gap
             targets[index, : len(gap)] = answer
             weights[index, : len(gap)] = weight
-            canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._mask)
+            canvas[index, gap.start : gap.stop] = np.where(revealed, answer, self._hidden(len(gap)))
             known[index, gap.start : gap.stop] = revealed
         contexts = np.array([made.n_context for made in cuts], dtype=np.int64)
         arrays = (rows, canvas, known, contexts, slots, targets, weights, *self._stack_quoted(cuts))
         return Batch(*(torch.from_numpy(array) for array in arrays))
+
+    def _hidden(self, n_slots: int) -> Ints:
+        """Draws what hidden slots hold, see `draw_noise`."""
+        drawn = draw_noise(self._infill, (n_slots,), len(self._lengths), self._noise, torch.device("cpu"))
+        return np.asarray(drawn, dtype=np.int64)
 
     def _stack_quoted(self, cuts: list[CutCanvas]) -> tuple[Ints, Ints, Ints]:
         n, n_answers = len(cuts), self._gap_sizes[-1] + 1

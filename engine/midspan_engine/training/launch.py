@@ -26,9 +26,9 @@ from midspan_engine.config import load_model_config
 from midspan_engine.errors import EngineError, InputError
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.tokens import Tokens
+from midspan_engine.training.job import Job, make_examples, share_done
 from midspan_engine.training.run_folder import RunFolder, read_weights
-from midspan_engine.training.trainer import Job, make_examples, run_process
-from midspan_engine.weights import SINGLE_FILE
+from midspan_engine.training.trainer import run_process
 
 _ALLOCATOR = {
     "MALLOC_ARENA_MAX": "1",
@@ -40,9 +40,9 @@ _ALLOCATOR = {
 
 
 def train(job: Job, n_processes: int) -> bool:
-    """Trains until the recipe's steps are done, or SIGTERM or SIGINT asks to stop; resumes an earlier call's run.
+    """Trains until the recipe's schedule is done, or SIGTERM or SIGINT asks to stop; resumes an earlier call's run.
 
-    Returns whether all steps are done; whatever is done is saved. Raises InputError for a job that cannot be trained,
+    Returns whether all of it is done; whatever is done is saved. Raises InputError for a job that cannot be trained,
     EngineError when a process fails.
     """
     _check(job)
@@ -55,7 +55,7 @@ def train(job: Job, n_processes: int) -> bool:
         run_process, arguments, nprocs=n_processes, join=False, start_method="spawn"
     )
     _wait(context, job.run)
-    return folder.progress().step >= job.recipe.schedule.steps
+    return share_done(job, folder.progress()) >= 1
 
 
 def can_compile() -> bool:
@@ -75,12 +75,13 @@ def _check(job: Job) -> None:
         folder.write_configs(job.recipe, tokenizer)
         with torch.device("meta"):
             model = DiffusionGemma(load_model_config(folder.checkpoint))
-    if RunFolder(job.run).progress().step > 0:
-        read_weights(job.run / "weights.safetensors", model)
+    earlier = RunFolder(job.run)
+    if earlier.progress().step > 0:
+        read_weights(earlier.newest_weights(), model)
     elif job.start_from is not None:
         if (job.start_from / "tokenizer.json").read_bytes() != tokenizer.read_bytes():
             raise InputError(f"{job.data} was packed with another tokenizer than that of --from: leave --data out")
-        read_weights(job.start_from / SINGLE_FILE, model)
+        read_weights(job.start_from, model)
 
 
 def _wait(context: ProcessContext, run: Path) -> None:

@@ -11,36 +11,30 @@ from midspan_engine.config import load_infill_config, load_model_config
 from midspan_engine.errors import InputError
 from midspan_engine.evaluation.report import Figures, Report
 from midspan_engine.training.corpus import PackageReport
+from midspan_engine.training.curve import Held, Point, draw_curve, read_curve
 from midspan_engine.training.run_folder import RunFolder
 
+CURVE = "curve.svg"
+SAMPLES = "SAMPLES.md"
+"""What `midspan eval samples --write` writes."""
 N_POINTS = 10
 """Lines of the curve's table."""
-
-
-class _Losses(msgspec.Struct, frozen=True):
-    causal: float
-    quoted: float
-    canvas: float
-
-
-class _Point(msgspec.Struct, frozen=True):
-    step: int
-    positions: int
-    held: _Losses
 
 
 def write_model_card(
     run: RunFolder, reports: Sequence[PackageReport], evaluation: Path | None, notes: str = ""
 ) -> Path:
-    """Writes README.md into the run's checkpoint folder and returns its path. Raises InputError for a bad evaluation.
+    """Writes README.md and the picture of the curve into the run's checkpoint folder and returns the former's path.
 
-    `notes` are the recipe's.
+    `notes` are the recipe's. Raises InputError for a bad evaluation.
     """
+    (run.checkpoint / CURVE).write_text(draw_curve(read_curve(run.curve)), encoding="utf-8")
     target = run.checkpoint / "README.md"
     sections = (
         _head(run.checkpoint),
         _training(run, notes),
         _results(evaluation),
+        _samples(run.checkpoint),
         _limits(run.checkpoint),
         _data(reports),
         _retraining(),
@@ -60,7 +54,7 @@ tags: [code-completion, infilling, text-diffusion, diffusion-gemma]
 
 # A small infilling model for {" and ".join(infill.languages or ("code",)).capitalize()}
 
-A block text-diffusion model with the DiffusionGemma architecture, trained from scratch on the CPU of one machine. It
+A block text-diffusion model with the DiffusionGemma architecture, trained from scratch on one machine. It
 fills the gap around a cursor: the text before the gap and the first tokens behind it are read by a causal encoder,
 which writes what it is sure of; in doubt the gap is denoised on a canvas whose other slots hold the text on both sides.
 
@@ -89,26 +83,16 @@ def _training(run: RunFolder, notes: str) -> str:
     ]
     lines += [
         f"| {point.step} | {point.positions / 1e6:.2f} | {_losses(point.held)} |"
-        for point in _thinned(_points(run.curve))
+        for point in _thinned(read_curve(run.curve))
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"![The same losses by million positions]({CURVE})"]) + "\n"
 
 
-def _losses(held: _Losses) -> str:
+def _losses(held: Held) -> str:
     return " | ".join(f"{loss:.2f}" for loss in (held.causal, held.quoted, held.canvas))
 
 
-def _points(curve: Path) -> list[_Point]:
-    """Returns the points of a curve; of a stretch that was trained twice, after a kill, the later ones."""
-    points: list[_Point] = []
-    if curve.exists():
-        for line in curve.read_bytes().splitlines():
-            point = msgspec.json.decode(line, type=_Point)
-            points = [earlier for earlier in points if earlier.step < point.step] + [point]
-    return points
-
-
-def _thinned(points: list[_Point]) -> list[_Point]:
+def _thinned(points: list[Point]) -> list[Point]:
     stride = max(1, -(-len(points) // N_POINTS))
     return points[::-1][::stride][::-1]
 
@@ -138,6 +122,15 @@ def _results(evaluation: Path | None) -> str:
 
 def _shares(scores: Figures) -> tuple[float, ...]:
     return scores.exact, scores.similarity, scores.valid, scores.shown, scores.shown_exact, scores.shown_valid
+
+
+def _samples(checkpoint: Path) -> str:
+    if not (checkpoint / SAMPLES).exists():
+        return ""
+    return f"""## Samples
+
+[{SAMPLES}]({SAMPLES}) shows gaps that a seed drew and what came, good and bad (`midspan eval samples`).
+"""
 
 
 def _limits(checkpoint: Path) -> str:

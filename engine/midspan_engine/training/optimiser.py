@@ -1,4 +1,4 @@
-"""Muon on the layers' matrices, AdamW on everything else, over several processes.
+"""Muon (or AdamW) on the layers' matrices, AdamW on everything else, over several processes.
 
 Muon's orthogonalisation costs about a tenth of a step here, so each process owns a share of the matrices and sends
 the result to the others. Gradients are averaged in one flat message.
@@ -7,21 +7,22 @@ the result to the others. Gradients are averaged in one flat message.
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.training.peers import Peers
 from midspan_engine.training.recipe import Schedule
+
+_BETAS = (0.9, 0.95)
+_OTHERS = "adam"
+"""Marks states that are not those of matrices in a saved state."""
 
 
 class Optimiser:
-    """One optimiser over all trainable parameters of a model; every process holds the same weights after a step.
+    """One optimiser over all trainable parameters of a model; every process holds the same weights after a step."""
 
-    The processes have met before: torch's default process group is there.
-    """
-
-    def __init__(self, model: DiffusionGemma, schedule: Schedule) -> None:
-        self._world, self._rank = dist.get_world_size(), dist.get_rank()
+    def __init__(self, model: DiffusionGemma, schedule: Schedule, peers: Peers) -> None:
+        self._peers, self._world, self._rank = peers, peers.n, peers.rank
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         matrices = [p for name, p in model.named_parameters() if p.requires_grad and _is_matrix(name, p)]
         chosen = {id(p) for p in matrices}
@@ -30,21 +31,16 @@ class Optimiser:
         self._views = [(p, [nn.Parameter(m) for m in p.data.view(-1, *p.shape[-2:])]) for p in matrices]
         flat = [view for _, views in self._views for view in views]
         self._owned = [flat[start :: self._world] for start in range(self._world)]
-        self._muon = torch.optim.Muon(
-            self._owned[self._rank],
-            lr=schedule.matrix_lr,
-            weight_decay=schedule.weight_decay,
-            momentum=0.95,
-            adjust_lr_fn="match_rms_adamw",
-        )
-        self._adam = torch.optim.AdamW(others, lr=schedule.other_lr, betas=(0.9, 0.95), weight_decay=0.0)
-        self._base = [(self._muon, schedule.matrix_lr), (self._adam, schedule.other_lr)]
+        self._of_matrices = _matrix_optimiser(self._owned[self._rank], schedule)
+        self._matrix_kind = schedule.matrix_optimiser
+        self._of_others = torch.optim.AdamW(others, lr=schedule.other_lr, betas=_BETAS, weight_decay=0.0)
+        self._base = [(self._of_matrices, schedule.matrix_lr), (self._of_others, schedule.other_lr)]
 
     def step(self, lr_factor: float, max_norm: float) -> None:
         """Averages the gradients, clips their norm, updates, clears the gradients."""
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         flat = torch.cat([g.flatten() for g in gradients])
-        dist.all_reduce(flat)
+        self._peers.add_up(flat)
         flat /= self._world
         flat *= min(1.0, max_norm / (float(flat.norm()) + 1e-6))
         for parameter, piece in zip(self._parameters, _split(flat, self._parameters), strict=True):
@@ -62,18 +58,20 @@ class Optimiser:
             parameter.grad = None
 
     def _share_matrices(self) -> None:
+        if self._world == 1:
+            return
         with torch.no_grad():
             for owner, views in enumerate(self._owned):
                 flat = torch.cat([view.flatten() for view in views])
-                dist.broadcast(flat, owner)
+                self._peers.send(flat, owner)
                 for view, piece in zip(views, _split(flat, views), strict=True):
                     view.copy_(piece.view_as(view))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns this process' state as flat named tensors."""
         return {
-            f"{kind}.{index}.{key}": torch.as_tensor(value)
-            for kind, optimiser in (("muon", self._muon), ("adam", self._adam))
+            f"{kind}.{index}.{key}": torch.as_tensor(value).cpu()
+            for kind, optimiser in ((self._matrix_kind, self._of_matrices), (_OTHERS, self._of_others))
             for index, entries in optimiser.state_dict()["state"].items()
             for key, value in entries.items()
         }
@@ -83,18 +81,25 @@ class Optimiser:
 
         Matrix i of all belongs to process i modulo their number, so the i-th state of rank r is matrix r + i * number.
         """
-        muon: dict[int, dict[str, torch.Tensor]] = {}
-        adam: dict[int, dict[str, torch.Tensor]] = {}
+        of_matrices: dict[int, dict[str, torch.Tensor]] = {}
+        of_others: dict[int, dict[str, torch.Tensor]] = {}
         for rank, tensors in enumerate(states):
             for name, tensor in tensors.items():
                 kind, index, key = name.split(".", 2)
                 matrix = rank + int(index) * len(states)
-                if kind == "adam":
-                    adam.setdefault(int(index), {})[key] = tensor
+                if kind == _OTHERS:
+                    of_others.setdefault(int(index), {})[key] = tensor
                 elif matrix % self._world == self._rank:
-                    muon.setdefault(matrix // self._world, {})[key] = tensor
-        for optimiser, state in ((self._muon, muon), (self._adam, adam)):
+                    of_matrices.setdefault(matrix // self._world, {})[key] = tensor
+        for optimiser, state in ((self._of_matrices, of_matrices), (self._of_others, of_others)):
             optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+
+
+def _matrix_optimiser(matrices: list[nn.Parameter], schedule: Schedule) -> torch.optim.Optimizer:
+    lr, decay = schedule.matrix_lr, schedule.weight_decay
+    if schedule.matrix_optimiser == "adamw":
+        return torch.optim.AdamW(matrices, lr=lr, betas=_BETAS, weight_decay=decay)
+    return torch.optim.Muon(matrices, lr=lr, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
 
 
 def _split(flat: torch.Tensor, like: list[nn.Parameter]) -> list[torch.Tensor]:

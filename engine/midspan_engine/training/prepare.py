@@ -16,21 +16,21 @@ from midspan_engine.training.vocabulary import N_IDS, load_vocabulary, train_voc
 SPLITS = ("held", "train")
 
 
-def prepare(cache: Path, *, n_processes: int, tokenizer: Path | None = None) -> Path:
+def prepare(cache: Path, *, n_processes: int, n_ids: int = N_IDS, tokenizer: Path | None = None) -> Path:
     """Returns the folder of the packed corpus under `cache`, which is built when it is not there.
 
-    `tokenizer` is the tokenizer.json of a checkpoint that is trained on; without it a vocabulary is learned from the
-    corpus. Raises InputError when no package can be downloaded.
+    `n_ids` is the size of its vocabulary. `tokenizer` is the tokenizer.json of a checkpoint that is trained on; without
+    it a vocabulary is learned from the corpus. Raises InputError when no package can be downloaded.
     """
-    chosen = tokenizer or cache / f"tokenizer-{N_IDS}" / "tokenizer.json"
-    folder = cache / f"packed-{N_IDS}"
+    chosen = tokenizer or cache / f"tokenizer-{n_ids}" / "tokenizer.json"
+    folder = cache / f"packed-{n_ids}"
     if tokenizer is not None and not (is_packed(folder) and _is_same(tokenizer, folder / "tokenizer.json")):
         folder = cache / f"packed-{hashlib.sha256(tokenizer.read_bytes()).hexdigest()[:8]}"
     if not is_packed(folder):
         _corpus(cache, n_processes)
         if not chosen.exists():
-            click.echo(f"Learning a vocabulary of {N_IDS} tokens")
-            _train_vocabulary(cache, chosen)
+            click.echo(f"Learning a vocabulary of {n_ids} tokens")
+            _train_vocabulary(cache, chosen, n_ids)
         _pack(cache, chosen, folder)
     return folder
 
@@ -38,6 +38,20 @@ def prepare(cache: Path, *, n_processes: int, tokenizer: Path | None = None) -> 
 def is_packed(folder: Path) -> bool:
     """Tells whether a folder holds all that a run reads."""
     return all((folder / name).is_file() for name in ("tokenizer.json", *(f"{split}.bin" for split in SPLITS)))
+
+
+def packed_folder(folder: Path) -> Path:
+    """Returns a folder that holds all that a run reads. Raises InputError when this one does not."""
+    if not is_packed(folder):
+        raise InputError(
+            f"{folder} does not hold train.bin, held.bin and tokenizer.json: leave --data out to have them made"
+        )
+    return folder
+
+
+def corpus_folder(cache: Path) -> Path:
+    """Returns where the corpus lies, with packages.json, under `cache`."""
+    return cache / "corpus"
 
 
 def read_reports(corpus: Path) -> list[PackageReport]:
@@ -50,22 +64,22 @@ def read_reports(corpus: Path) -> list[PackageReport]:
 
 def _corpus(cache: Path, n_processes: int) -> None:
     # written last, so it stands for the whole corpus
-    if (cache / "corpus" / "packages.json").exists():
+    if (corpus_folder(cache) / "packages.json").exists():
         return
     click.echo("Downloading wheels of permissively licensed packages and reading their sources")
     reports = prepare_corpus(cache, n_processes=n_processes)
     kept = [report for report in reports if report.n_files]
     if not {report.use for report in kept} >= set(SPLITS):
-        (cache / "corpus" / "packages.json").unlink()
+        (corpus_folder(cache) / "packages.json").unlink()
         why = next((report.skipped for report in reports if report.skipped), "no file passed the filters")
         raise InputError(f"no corpus came together ({why}): see that `pip download` works on this machine")
     n_characters = sum(report.n_characters for report in kept)
     click.echo(f"Kept {n_characters / 1e6:.0f} million characters of {len(kept)} of {len(reports)} packages")
 
 
-def _train_vocabulary(cache: Path, target: Path) -> None:
+def _train_vocabulary(cache: Path, target: Path, n_ids: int) -> None:
     try:
-        train_vocabulary((file.text for file in read_split(split_path(cache, "train"))), target)
+        train_vocabulary((file.text for file in read_split(split_path(cache, "train"))), target, n_ids=n_ids)
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -74,7 +88,7 @@ def _pack(cache: Path, tokenizer: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = load_vocabulary(tokenizer)
     (folder / "tokenizer.json").write_bytes(tokenizer.read_bytes())
-    reports = read_reports(cache / "corpus")
+    reports = read_reports(corpus_folder(cache))
     for split in SPLITS:
         n_files = sum(report.n_files for report in reports if report.use == split)
         texts = (file.text for file in read_split(split_path(cache, split)))

@@ -1,17 +1,24 @@
-"""A training recipe: a TOML file that says what is trained, on what, and for how long."""
+"""A training recipe: a TOML file that says what is trained, on what, and for how long.
+
+A recipe may name another one as its `base`, by the name of one that ships or by a path from its own folder; it then
+says only what differs.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
 from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
-from midspan_engine.training.vocabulary import SPECIAL_TOKENS
+from midspan_engine.training.vocabulary import N_IDS, SPECIAL_TOKENS
 
 RECIPES = Path(__file__).parent / "recipes"
+ABLATIONS = "ablations"
+"""Folder of the recipes that are compared with each other."""
 
 _VISION = {
     "model_type": "gemma4_vision",
@@ -45,8 +52,10 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How rows are drawn."""
+    """How rows are drawn, and from what."""
 
+    vocabulary: int = N_IDS
+    """Token ids of the vocabulary that is learned for it; data of one's own brings its own."""
     row_tokens: int
     """Tokens of a row; at most the sliding window."""
     canvases_per_row: int
@@ -57,16 +66,19 @@ class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Learning rates and phases. All shares are of the planned steps."""
+    """Length, learning rates and phases. All shares are of the length."""
 
-    steps: int
+    steps: int = 0
+    minutes: float = 0.0
+    """Length in minutes of training, compiling and saving not counted, in place of one in steps."""
     causal_share: float
-    """Share of the steps with the causal loss alone: dense training first, infilling after."""
+    """Share with the causal loss alone: dense training first, infilling after."""
     decay_share: float
-    """Share of the steps, at the end, over which the learning rate falls linearly to a tenth."""
+    """Share, at the end, over which the learning rate falls linearly to a tenth."""
     warmup_steps: int
+    matrix_optimiser: Literal["muon", "adamw"] = "muon"
     matrix_lr: float
-    """Muon, on the matrices of the layers."""
+    """On the matrices of the layers."""
     other_lr: float
     """AdamW, on embeddings, norms and scalars."""
     weight_decay: float
@@ -94,12 +106,13 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def load_recipe(name: str) -> Recipe:
     """Reads a recipe by path, or by the name of one that ships. Raises InputError when it is missing or wrong."""
-    path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
+    path = _path(name)
     try:
-        recipe = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Recipe)
+        recipe = msgspec.convert(_read(path, ()), Recipe)
     except FileNotFoundError as error:
         known = ", ".join(sorted(found.stem for found in RECIPES.glob("*.toml")))
-        raise InputError(f"no recipe {name}: give the path of a .toml file, or one of: {known}") from error
+        missing = name if Path(error.filename) == path else f"{error.filename}, the base of {name}"
+        raise InputError(f"no recipe {missing}: give the path of a .toml file, or one of: {known}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -107,6 +120,35 @@ def load_recipe(name: str) -> Recipe:
     if fault := _fault(recipe):
         raise InputError(f"{path} is no usable recipe: {fault}")
     return recipe
+
+
+def ablations() -> list[str]:
+    """Returns the names of the variants that ship to be compared with each other, their base first."""
+    found = sorted(path.stem for path in (RECIPES / ABLATIONS).glob("*.toml"))
+    return [f"{ABLATIONS}/{name}" for name in sorted(found, key=lambda name: name != "base")]
+
+
+def title(name: str) -> str:
+    """Returns what a recipe, named as for `load_recipe`, is called where its runs are kept."""
+    return Path(name.removesuffix(".toml")).name
+
+
+def _path(name: str, folder: Path = Path()) -> Path:
+    return folder / name if name.endswith(".toml") else RECIPES / f"{name}.toml"
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Returns a recipe's fields, those of its base included."""
+    if path in above:
+        raise InputError(f"{path} is no usable recipe: its base leads back to itself")
+    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    base = own.pop("base", None)
+    return own if base is None else _merged(_read(_path(str(base), path.parent), (*above, path)), own)
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    tables = {name for name, value in own.items() if isinstance(value, dict) and isinstance(base.get(name), dict)}
+    return {**base, **own, **{name: _merged(base[name], own[name]) for name in tables}}
 
 
 def _fault(recipe: Recipe) -> str | None:
@@ -122,8 +164,10 @@ def _fault(recipe: Recipe) -> str | None:
         return "infill.mask_token_id and infill.blank_token_id are needed"
     if not shape.layer_types or shape.layer_types[-1] != "full_attention":
         return "the last of shape.layer_types must be full_attention"
-    if min(recipe.schedule.steps, recipe.schedule.warmup_steps, data.canvases_per_row) < 1:
-        return "schedule.steps, schedule.warmup_steps and data.canvases_per_row must be at least 1"
+    if (recipe.schedule.steps > 0) == (recipe.schedule.minutes > 0):
+        return "either schedule.steps or schedule.minutes must be more than 0"
+    if min(recipe.schedule.warmup_steps, data.canvases_per_row) < 1:
+        return "schedule.warmup_steps and data.canvases_per_row must be at least 1"
     return None
 
 

@@ -8,6 +8,8 @@
     state-RANK.safetensors    the optimiser's state, one file a process
     progress.json             how far the run is
     curve.jsonl               held-out losses, a point a line
+
+Where only checkpoint/ and progress.json are left of a run, it goes on from the averaged weights and warms up again.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from typing import Any
 import msgspec
 import torch
 
-from midspan_engine.config import GenerationConfig
+from midspan_engine.config import GenerationConfig, write_infill_config
 from midspan_engine.errors import CheckpointError, InputError
+from midspan_engine.formats.tensor_file import load_tensors, save_tensors
 from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.recipe import Recipe, checkpoint_config
+from midspan_engine.training.shards import read_pieces, save_in_pieces, save_named
 from midspan_engine.training.vocabulary import SPECIAL_TOKENS
-from midspan_engine.weights import SINGLE_FILE, load_tensors, save_tensors, save_weights
 
 Tensors = dict[str, torch.Tensor]
 
@@ -40,6 +43,9 @@ class Progressed(msgspec.Struct):
     positions: int = 0
     """Token positions seen, of rows and canvases, over all processes."""
     seconds: float = 0.0
+    """Time of the steps, without compiling, measuring and saving."""
+    cpu_seconds: float = 0.0
+    """CPU time of the steps in one process."""
     has_canvases: bool = False
     """Whether canvases are trained by now; a run that is made longer does not fall back to the causal loss alone."""
 
@@ -79,19 +85,37 @@ class RunFolder:
         files = {
             "config": checkpoint_config(recipe.shape, Tokens.load(tokenizer).n_ids),
             "generation_config": _generation_config(recipe.shape.canvas_length),
-            "infill_config": {k: v for k, v in msgspec.to_builtins(recipe.infill).items() if v is not None},
         }
         for name, content in files.items():
             (self.checkpoint / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+        write_infill_config(self.checkpoint, recipe.infill)
         (self.checkpoint / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is more of the run than its checkpoint."""
+        return (self.path / "weights.safetensors").exists()
+
+    def newest_weights(self) -> Path:
+        """Returns the file of the raw weights, or the folder of the averaged ones where that is gone."""
+        return self.path / "weights.safetensors" if self.has_state else self.checkpoint
 
     def load_weights(self, model: DiffusionGemma) -> Tensors:
         """Puts the saved weights into the model and returns their running average."""
-        put(model, read_weights(self.path / "weights.safetensors", model))
-        return load_tensors(self.path / "average.safetensors")
+        put(model, read_weights(self.newest_weights(), model))
+        if self.has_state:
+            return load_tensors(self.path / "average.safetensors")
+        return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def drop_state(self) -> None:
+        """Deletes what only a run that goes on needs."""
+        for file in self.path.glob("*.safetensors"):
+            file.unlink()
 
     def states(self) -> list[Tensors]:
-        """Returns the optimiser states by rank; none for a new run."""
+        """Returns the optimiser states by rank; none for a new run, or where the weights are gone."""
+        if not self.has_state:
+            return []
         files = sorted(self.path.glob("state-*.safetensors"), key=lambda file: int(file.stem.split("-")[1]))
         return [load_tensors(file) for file in files]
 
@@ -101,9 +125,11 @@ class RunFolder:
 
     def save(self, model: DiffusionGemma, average: Tensors, progress: Progressed, n_processes: int) -> None:
         """Writes weights, checkpoint and, last, the progress; drops what a larger number of processes left."""
-        save_weights(dict(model.named_parameters()), self.path / "weights.safetensors", torch.float32)
+        average = {name: tensor.cpu() for name, tensor in average.items()}
+        raw = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+        save_named(raw, self.path / "weights.safetensors", torch.float32)
         save_tensors(average, self.path / "average.safetensors")
-        save_weights(average, self.checkpoint / SINGLE_FILE, torch.bfloat16)
+        save_in_pieces(average, self.checkpoint, torch.bfloat16)
         for file in self.path.glob("state-*.safetensors"):
             if int(file.stem.split("-")[1]) >= n_processes:
                 file.unlink()
@@ -113,8 +139,11 @@ class RunFolder:
 
 
 def read_weights(path: Path, model: DiffusionGemma) -> Tensors:
-    """Returns a file's weights by the model's own names. Raises CheckpointError when they do not fit the model."""
-    stored = load_tensors(path)
+    """Returns the weights of a file or a checkpoint by the model's own names.
+
+    Raises CheckpointError when they do not fit the model.
+    """
+    stored = read_pieces(path) if path.is_dir() else load_tensors(path)
     found: Tensors = {}
     for name, parameter in model.named_parameters():
         tensor = stored.get(checkpoint_name(name))

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import time
-from pathlib import Path
+from collections.abc import Sequence
+from typing import cast
 
-import msgspec
 import torch
-import torch.distributed as dist
 
 from midspan_engine.config import load_model_config
-from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.models.diffusion_gemma import DiffusionGemma, Layer
 from midspan_engine.tokens import Tokens
-from midspan_engine.training.examples import ExampleMaker
+from midspan_engine.training.examples import Batch
+from midspan_engine.training.feeder import Feeder
 from midspan_engine.training.initial import initialise
+from midspan_engine.training.job import Job, make_examples, share_done
 from midspan_engine.training.losses import Losses, causal_loss, infill_losses
 from midspan_engine.training.meter import Meter
 from midspan_engine.training.optimiser import Optimiser
-from midspan_engine.training.recipe import Recipe, Schedule
+from midspan_engine.training.peers import Peers, meet
+from midspan_engine.training.recipe import Schedule
 from midspan_engine.training.run_folder import RunFolder, put, read_weights
-from midspan_engine.weights import SINGLE_FILE
 
 SAVE_SECONDS = 240.0
 """A killed run loses at most these."""
@@ -37,146 +37,169 @@ SEED_STRIDE = 1_000_003
 """Seeds of the processes lie further apart than any run has steps; a resumed run adds its step."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call trains."""
+def learning_rate_factor(step: int, share: float, schedule: Schedule) -> float:
+    """Returns the factor of the learning rates: linear warm-up over steps, constant, linear decay to a tenth.
 
-    recipe: Recipe
-    data: Path
-    """Holds tokenizer.json, train.bin and held.bin."""
-    run: Path
-    start_from: Path | None = None
-    """A checkpoint folder whose weights a new run begins with."""
-    is_compiled: bool = True
-
-
-def make_examples(job: Job, tokens: Tokens, split: str, seed: int) -> ExampleMaker:
-    """Returns the rows of a split. Raises InputError when it is missing or too short."""
-    recipe = job.recipe
-    return ExampleMaker(
-        tokens,
-        job.data / f"{split}.bin",
-        recipe.infill,
-        n_tokens=recipe.data.row_tokens,
-        n_canvases=recipe.data.canvases_per_row,
-        n_slots=recipe.shape.canvas_length,
-        seed=seed,
-    )
-
-
-def learning_rate_factor(step: int, schedule: Schedule) -> float:
-    """Returns the factor of the learning rates at a step: linear warm-up, constant, linear decay to a tenth."""
-    left = (schedule.steps - step) / max(1.0, schedule.decay_share * schedule.steps)
+    `step` is counted from where the optimiser's state began, `share` is that of the whole schedule.
+    """
+    left = (1 - share) / schedule.decay_share if schedule.decay_share else 1.0
     return min(1.0, (step + 1) / schedule.warmup_steps, 0.1 + 0.9 * max(0.0, left))
 
 
 def run_process(rank: int, n_processes: int, port: int, job: Job) -> None:
     """Runs one process' part of a job, in a process of its own that meets the others at the local port."""
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=n_processes)
-    _Run(rank, n_processes, job).go()
-    dist.destroy_process_group()
+    with meet(rank, n_processes, port) as peers:
+        run = _Run(peers, job)
+        try:
+            run.go()
+        finally:
+            run.close()
 
 
 class _Run:
     """One process' part of a run."""
 
-    def __init__(self, rank: int, n_processes: int, job: Job) -> None:
+    def __init__(self, peers: Peers, job: Job) -> None:
         self.is_stopped = False
         signal.signal(signal.SIGTERM, self._ask_to_stop)
         signal.signal(signal.SIGINT, self._ask_to_stop)
-        self.rank, self.n_processes, self.job = rank, n_processes, job
+        self.peers, self.job, self.device = peers, job, torch.device(job.device)
         self.folder = RunFolder(job.run)
         self.tokens = Tokens.load(job.data / "tokenizer.json")
         self.bos = self.tokens.bos_token_id or 0
-        self.model = DiffusionGemma(load_model_config(self.folder.checkpoint))
-        self.optimiser = Optimiser(self.model, job.recipe.schedule)
+        model = DiffusionGemma(load_model_config(self.folder.checkpoint))
         self.done = self.folder.progress()
+        self.first_step = 0 if self.folder.has_state else self.done.step
         torch.manual_seed(job.recipe.seed)
+        average = None
         if self.done.step > 0:
-            self.average = self.folder.load_weights(self.model)
-            self.optimiser.load_states(self.folder.states())
+            average = self.folder.load_weights(model)
         else:
-            initialise(self.model)
+            initialise(model)
             if job.start_from is not None:
-                put(self.model, read_weights(job.start_from / SINGLE_FILE, self.model))
-            self.average = self._weights()
+                put(model, read_weights(job.start_from, model))
+        self.model = model.to(self.device)
+        self.average = self._weights()
+        self.optimiser = Optimiser(self.model, job.recipe.schedule, peers)
+        if average is not None:
+            self.average = {name: tensor.to(self.device) for name, tensor in average.items()}
+            self.optimiser.load_states(self.folder.states())
         # nobody overwrites a file that another process still reads
-        dist.barrier()
-        seed = job.recipe.seed + SEED_STRIDE * rank + self.done.step
-        self.examples = make_examples(job, self.tokens, "train", seed)
-        self.held = make_examples(job, self.tokens, "held", 1).batch(HELD_ROWS) if rank == 0 else None
-        self.causal = torch.compile(causal_loss, dynamic=False) if job.is_compiled else causal_loss
-        self.infill = torch.compile(infill_losses, dynamic=False) if job.is_compiled else infill_losses
+        peers.wait()
+        seed = job.recipe.seed + SEED_STRIDE * peers.rank + self.done.step
+        self.examples = Feeder(job, seed) if job.n_feeders else make_examples(job, self.tokens, "train", seed)
+        held = make_examples(job, self.tokens, "held", 1).batch(HELD_ROWS) if peers.rank == 0 else None
+        self.held = None if held is None else held.to(self.device)
+        self._compile()
+        self.is_warm: set[tuple[bool, bool]] = set()
+
+    def _compile(self) -> None:
+        self.causal, self.infill = causal_loss, infill_losses
+        if self.job.is_compiled:
+            if self.job.recipe.shape.num_experts > 1:
+                # how many rows an expert gets differs from step to step, and each number would be compiled for itself
+                for layer in cast("Sequence[Layer]", self.model.layers):
+                    by_torch = torch.compiler.disable(layer.experts.forward)  # type: ignore[no-untyped-call]
+                    layer.experts.forward = by_torch  # type: ignore[method-assign]
+            self.causal = torch.compile(causal_loss, dynamic=False)
+            self.infill = torch.compile(infill_losses, dynamic=False)
 
     def go(self) -> None:
-        """Trains to the end of the schedule, or until a signal asks to stop, and saves."""
-        n_steps = self.job.recipe.schedule.steps
-        before, started = self.done.seconds, time.monotonic()
-        saved = started
-        with Meter(n_steps, self.done.step, is_shown=self.rank == 0) as meter:
-            while self.done.step < n_steps:
-                is_stopped, is_due = self._agree(time.monotonic() - saved > SAVE_SECONDS)
+        """Trains to the end of the schedule, or until a signal or the clock asks to stop, and saves."""
+        saved = time.monotonic()
+        with Meter(share_done(self.job, self.done), is_shown=self.peers.rank == 0) as meter:
+            while True:
+                share, is_stopped, is_due = self._agree(time.monotonic() - saved > SAVE_SECONDS)
                 if is_due:
                     self._save()
                     saved = time.monotonic()
-                if is_stopped:
+                if is_stopped or share >= 1:
                     break
-                losses = self._step()
-                self.done.seconds = before + time.monotonic() - started
-                if self.rank == 0 and (self.done.step % EVAL_STEPS == 0 or self.done.step == n_steps):
+                losses = self._step(share)
+                share = share_done(self.job, self.done)
+                if self.peers.rank == 0 and (self.done.step % EVAL_STEPS == 0 or share >= 1):
                     self._record(losses)
-                meter.show(self.done.step, losses)
+                meter.show(self._told(), share, losses)
         self._save()
+
+    def close(self) -> None:
+        """Ends what was started beside the run."""
+        if isinstance(self.examples, Feeder):
+            self.examples.stop()
+
+    def _told(self) -> str:
+        n_steps = self.job.recipe.schedule.steps
+        return f"step {self.done.step}/{n_steps}" if n_steps else f"step {self.done.step}"
 
     def _ask_to_stop(self, *_: object) -> None:
         self.is_stopped = True
 
-    def _agree(self, is_due: bool) -> tuple[bool, bool]:
-        """Returns whether any process was asked to stop, and whether the first one's clock says to save.
+    def _agree(self, is_due: bool) -> tuple[float, bool, bool]:
+        """Returns what the first process' clock says is done, whether any must stop, and whether to save.
 
-        Were each to go by its own clock, one could wait at the barrier of a save that the other does not make.
+        Were each to go by its own clock, one could wait for the others in a step that they do not make.
         """
-        flags = torch.tensor([float(self.is_stopped), float(is_due and self.rank == 0)])
-        dist.all_reduce(flags)
-        stopped, due = flags.tolist()
-        return stopped > 0, due > 0
+        is_late = self.job.stop_at is not None and time.monotonic() >= self.job.stop_at
+        own = (share_done(self.job, self.done), float(is_due))
+        of_first = own if self.peers.rank == 0 else (0.0, 0.0)
+        flags = torch.tensor([float(self.is_stopped or is_late), *of_first], dtype=torch.float64)
+        self.peers.add_up(flags)
+        stopped, share, due = flags.tolist()
+        return share, stopped > 0, due > 0
 
-    def _step(self) -> dict[str, float]:
+    def _step(self, share: float) -> dict[str, float]:
         schedule, data = self.job.recipe.schedule, self.job.recipe.data
-        is_causal = not self.done.has_canvases and self.done.step < schedule.causal_share * schedule.steps
-        n_rows = data.causal_rows_per_step if is_causal else data.infill_rows_per_step
-        positions = n_rows * data.row_tokens
-        n_rows //= self.n_processes
-        with torch.autocast("cpu", torch.bfloat16):
-            if is_causal:
-                total = self.causal(self.model, self.examples.rows(n_rows), self.bos)
-                losses = {"causal": total.item()}
-            else:
-                batch = self.examples.batch(n_rows)
-                again = (self.done.step * schedule.self_conditioning_share) % 1 >= 1 - schedule.self_conditioning_share
-                found = self.infill(self.model, batch, self.bos, self_conditioned=again)
-                total = found.causal + schedule.quoted_weight * found.quoted + schedule.canvas_weight * found.canvas
-                losses = _numbers(found)
-                positions += (batch.canvas_BC.numel() + batch.quoted_BS.numel()) * self.n_processes
+        is_causal = not self.done.has_canvases and share < schedule.causal_share
+        again = (self.done.step * schedule.self_conditioning_share) % 1 >= 1 - schedule.self_conditioning_share
+        n_rows = (data.causal_rows_per_step if is_causal else data.infill_rows_per_step) // self.peers.n
+        kind = is_causal, again and not is_causal
+        if self.job.is_compiled and kind not in self.is_warm:
+            # compiles, which is no training
+            torch.autograd.backward(self._losses(self._draw(is_causal, n_rows), again=again)[0])
+            self.model.zero_grad(set_to_none=True)
+            self.is_warm.add(kind)
+        started, cpu_started = time.monotonic(), time.process_time()
+        drawn = self._draw(is_causal, n_rows)
+        total, losses = self._losses(drawn, again=again)
         if not math.isfinite(total.item()):
             raise FloatingPointError(f"the loss at step {self.done.step} is {total.item()}: lower the learning rates")
         torch.autograd.backward(total)
-        self.optimiser.step(learning_rate_factor(self.done.step, schedule), MAX_GRADIENT_NORM)
+        factor = learning_rate_factor(self.done.step - self.first_step, share, schedule)
+        self.optimiser.step(factor, MAX_GRADIENT_NORM)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 self.average[name].lerp_(parameter, 1 - schedule.average_decay)
+        told = {name: loss.item() for name, loss in losses.items()}
         self.done.step += 1
-        self.done.positions += positions
+        self.done.positions += _n_positions(drawn) * self.peers.n
         self.done.has_canvases = not is_causal
-        return losses
+        self.done.seconds += time.monotonic() - started
+        self.done.cpu_seconds += time.process_time() - cpu_started
+        return told
+
+    def _draw(self, is_causal: bool, n_rows: int) -> torch.Tensor | Batch:
+        if is_causal:
+            return self.examples.rows(n_rows).to(self.device, non_blocking=True)
+        return self.examples.batch(n_rows).to(self.device)
+
+    def _losses(self, drawn: torch.Tensor | Batch, *, again: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Returns what is minimised, and what it is made of."""
+        schedule = self.job.recipe.schedule
+        with torch.autocast(self.device.type, torch.bfloat16):
+            if isinstance(drawn, torch.Tensor):
+                total = self.causal(self.model, drawn, self.bos)
+                return total, {"causal": total}
+            found = self.infill(self.model, drawn, self.bos, self_conditioned=again)
+            total = found.causal + schedule.quoted_weight * found.quoted + schedule.canvas_weight * found.canvas
+            return total, found._asdict()
 
     def _record(self, losses: dict[str, float]) -> None:
         """Measures the averaged weights on held-out rows and appends a point to the curve."""
         assert self.held is not None, "the first process holds the held-out rows"
         own = self._weights()
         put(self.model, self.average)
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16):
             held = infill_losses(self.model, self.held, self.bos, self_conditioned=False)
         put(self.model, own)
         point = {
@@ -193,10 +216,16 @@ class _Run:
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
     def _save(self) -> None:
-        self.folder.save_state(self.rank, self.optimiser.state())
-        if self.rank == 0:
-            self.folder.save(self.model, self.average, self.done, self.n_processes)
-        dist.barrier()
+        self.folder.save_state(self.peers.rank, self.optimiser.state())
+        if self.peers.rank == 0:
+            self.folder.save(self.model, self.average, self.done, self.peers.n)
+        self.peers.wait()
+
+
+def _n_positions(drawn: torch.Tensor | Batch) -> int:
+    if isinstance(drawn, torch.Tensor):
+        return drawn.numel()
+    return drawn.rows_RL.numel() + drawn.canvas_BC.numel() + drawn.quoted_BS.numel()
 
 
 def _numbers(losses: Losses) -> dict[str, float]:
