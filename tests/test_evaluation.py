@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from midspan_engine.config import InfillConfig
 from midspan_engine.errors import InputError
 from midspan_engine.evaluation import command, methods
 from midspan_engine.evaluation.cases import MULTI_LINE_KIND, ONE_LINE_KINDS, Case, held_out_cases, held_out_files
@@ -25,7 +26,7 @@ from midspan_engine.evaluation.syntax import gaps_by_kind
 from midspan_engine.evaluation.tables import tables
 from midspan_engine.training.corpus import SourceFile, read_split
 from served_checkpoint import CHECKPOINT
-from tiny_engine import BLANKS, tiny_engine
+from tiny_engine import BLANKS, REFERENCE, tiny_engine
 
 SOURCES = Path(__file__).parent.parent / "engine" / "midspan_engine"
 
@@ -218,6 +219,15 @@ def test_the_parts_of_an_engine_with_a_vote_are_measured_each() -> None:
     assert set(attempts) == {"canvas alone", "encoder alone", "nothing repeated"}
     assert len({attempt.text for attempt in attempts.values()}) > 1, "they do not all do the same"
     assert Methods(tiny_engine()).parts() == {}, "without a vote there are none"
+
+
+@pytest.mark.parametrize("infill", [BLANKS, REFERENCE], ids=["blanks", "none"])
+def test_ways_to_find_a_length_are_measured_beside_the_true_and_fixed_lengths(infill: InfillConfig) -> None:
+    ways = Methods(tiny_engine(infill)).lengths()
+    assert set(ways) - {"blanks"} == {"probe", "echo", "length told", "8 slots", "16 slots", "32 slots"}
+    assert ("blanks" in ways) == (infill is BLANKS)
+    attempts = {name: way(CASES[0]) for name, way in ways.items()}
+    assert all(attempt.steps > 0 for attempt in attempts.values())
 
 
 def test_a_gap_of_told_length_has_a_slot_for_each_true_token_and_no_blank(tiny_methods: Methods) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.progress import track
 
 from midspan_engine.commands import CONTEXT_SETTINGS
-from midspan_engine.config import embedded_checkpoint, load_model_config
+from midspan_engine.config import embedded_checkpoint, load_model_config, write_infill_config
 from midspan_engine.cpu import cpu_threads
 from midspan_engine.engine import Engine
+from midspan_engine.evaluation.calibration import calibrate, changed
 from midspan_engine.evaluation.cases import MULTI_LINE_KIND, Case, held_out_cases, held_out_files
 from midspan_engine.evaluation.comparison import compare
 from midspan_engine.evaluation.humaneval import KINDS, humaneval_cases
@@ -27,9 +28,11 @@ from midspan_engine.evaluation.methods import Method, Methods
 from midspan_engine.evaluation.plot import draw, require_plotting
 from midspan_engine.evaluation.public_model import HOW_TO_GET, NAME, PublicModel
 from midspan_engine.evaluation.report import Report
-from midspan_engine.evaluation.tables import tables
+from midspan_engine.evaluation.samples import as_markdown, draw_samples
+from midspan_engine.evaluation.tables import calibration_table, tables
 from midspan_engine.protocol import SHOWN_CONFIDENCE
 from midspan_engine.training.corpus import cache_folder, split_path
+from midspan_engine.training.model_card import SAMPLES
 
 T = TypeVar("T")
 
@@ -115,8 +118,9 @@ def command() -> None:
 @_min_confidence
 @_data
 @click.option("--parts", is_flag=True, help="Measure the engine without its vote and its repeats too.")
+@click.option("--lengths", is_flag=True, help="Compare ways to find a gap's length instead, by the canvas alone.")
 @_common
-def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, parts: bool) -> None:
+def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, parts: bool, lengths: bool) -> None:
     """Fill gaps of held-out files.
 
     They are cut at syntax nodes; for every five of one line there is one of 2 to 6 lines, reported apart.
@@ -126,6 +130,9 @@ def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, p
     cases = held_out_cases(files, n_cases, run.seed)
     cases += held_out_cases(files, n_multi_line, run.seed, (MULTI_LINE_KIND,))
     own = _methods(run.checkpoint)
+    if lengths:
+        _compare(run, "held-out, ways to find a length", cases, min_confidence, own, own.lengths())
+        return
     with LanguageServer.running(run.checkpoint) as server:
         more = {**(own.parts() if parts else {}), AS_SHOWN: server.attempt}
         _fill(run, "held-out", cases, min_confidence, own, more)
@@ -173,6 +180,56 @@ def keystrokes(run: Run, n_files: int, data: Path | None) -> None:
     )
 
 
+@command.command("calibrate")
+@click.option("--cases", "n_cases", type=click.IntRange(min=1), default=500, show_default=True, help="Number of gaps.")
+@_data
+@click.option("--write", "is_written", is_flag=True, help="Write them into the checkpoint's infill_config.json.")
+@click.option("--seed", default=0, show_default=True, help="Which places are drawn.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder.")
+def calibrate_command(
+    n_cases: int, data: Path | None, is_written: bool, seed: int, as_json: bool, checkpoint: Path
+) -> None:
+    """Fit a checkpoint's vote and confidence.
+
+    On gaps of held-out packages that the other suites leave alone.
+    """
+    files = held_out_files(data or split_path(cache_folder(), "held"), seed, for_calibration=True)
+    torch.set_num_threads(cpu_threads())
+    engine = Engine.load(checkpoint)
+    fitted = calibrate(engine, held_out_cases(files, n_cases, seed), _progress)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(fitted)))
+    else:
+        Console().print(calibration_table(fitted))
+    if is_written:
+        write_infill_config(checkpoint, changed(engine.infill, fitted))
+
+
+@command.command("samples")
+@click.option("--cases", "n_cases", type=click.IntRange(min=1), default=40, show_default=True, help="Number of gaps.")
+@_min_confidence
+@_data
+@click.option("--write", "is_written", is_flag=True, help=f"Write them to {SAMPLES} beside the weights.")
+@click.option("--seed", default=0, show_default=True, help="Which places are drawn.")
+@click.option("--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder.")
+def samples(
+    n_cases: int, min_confidence: float, data: Path | None, is_written: bool, seed: int, checkpoint: Path
+) -> None:
+    """Fill gaps of held-out files and show the answers, good and bad.
+
+    One-line gaps as `held-out` draws them, none of them selected, as a page of Markdown.
+    """
+    files = held_out_files(data or split_path(cache_folder(), "held"), seed)
+    cases = held_out_cases(files, n_cases, seed)
+    page = as_markdown(draw_samples(_progress(cases, "filling"), _methods(checkpoint).canvas), min_confidence, seed)
+    if is_written:
+        (checkpoint / SAMPLES).write_text(page, encoding="utf-8")
+        click.echo(f"Wrote {checkpoint / SAMPLES}")
+    else:
+        click.echo(page)
+
+
 def _methods(checkpoint: Path) -> Methods:
     torch.set_num_threads(cpu_threads())
     return Methods(Engine.load(checkpoint))
@@ -189,9 +246,22 @@ def _fill(
             notes = (f"{NAME} is left out; to have it beside the others: {HOW_TO_GET}",)
         else:
             methods[NAME] = public.continue_prefix
-        one_line, multi_line = compare(
-            cases, methods, own.n_tokens, min_confidence, lambda them: _progress(them, "filling")
-        )
+        _compare(run, suite, cases, min_confidence, own, methods, notes)
+
+
+def _compare(
+    run: Run,
+    suite: str,
+    cases: Sequence[Case],
+    min_confidence: float,
+    own: Methods,
+    methods: Mapping[str, Method],
+    notes: tuple[str, ...] = (),
+) -> None:
+    """Fills cases with methods, and tells what came of it."""
+    one_line, multi_line = compare(
+        cases, methods, own.n_tokens, min_confidence, lambda them: _progress(them, "filling")
+    )
     report = Report(
         suite=suite,
         length="unknown",

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -64,6 +65,14 @@ class Offer(msgspec.Struct, frozen=True):
     """From sending the request to reading the answer."""
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A request that waits for its answer."""
+
+    which: int
+    at: Position
+    at_s: float
+
+
 class LanguageServer:
     """One server process and one document open in it, whose text is kept here too."""
 
@@ -82,8 +91,10 @@ class LanguageServer:
 
     @classmethod
     @contextmanager
-    def running(cls, checkpoint: Path) -> Iterator[LanguageServer]:
-        """Runs a server and an engine with a checkpoint for the length of the block.
+    def running(
+        cls, checkpoint: Path, settings: Mapping[str, object] | None = None, *, is_awake: bool = True
+    ) -> Iterator[LanguageServer]:
+        """Runs a server with a checkpoint for the length of the block, and an engine from the start if `is_awake`.
 
         Raises EngineError when they cannot be started.
         """
@@ -101,7 +112,9 @@ class LanguageServer:
             )
             try:
                 server = cls(process)
-                server._greet()
+                server._greet(settings or {})
+                if is_awake:
+                    server._wake()
                 yield server
             finally:
                 assert process.stdin is not None, "the server is started with pipes"
@@ -135,21 +148,36 @@ class LanguageServer:
         )
 
     def complete(self, offset: int, *, by_hand: bool = False) -> Offer:
-        """Asks for an inline completion and waits for the answer. Raises EngineError when there is none.
+        """Asks for an inline completion and waits for the answer. Raises EngineError when there is none."""
+        return self.answer(self.ask(offset, by_hand=by_hand))
 
-        A suggestion that would replace text is none at the cursor and counts as silence.
-        """
+    def ask(self, offset: int, *, by_hand: bool = False) -> Asked:
+        """Asks for an inline completion. A later request of the document replaces it."""
         at = self._position(offset)
         params = {
             "textDocument": {"uri": self._uri},
             "position": at,
             "context": {"triggerKind": _INVOKED if by_hand else _AUTOMATIC},
         }
-        asked = time.perf_counter()
-        answer = msgspec.convert(self._ask("textDocument/inlineCompletion", params), _Items)
-        ms = (time.perf_counter() - asked) * 1e3
-        here = _Range(at, at)
+        return Asked(self._request("textDocument/inlineCompletion", params), at, time.perf_counter())
+
+    def answer(self, asked: Asked) -> Offer:
+        """Waits for an answer; those to requests before it are passed over. Raises EngineError when there is none.
+
+        A suggestion that would replace text is none at the cursor and counts as silence.
+        """
+        answer = msgspec.convert(self._result("textDocument/inlineCompletion", asked.which), _Items)
+        ms = (time.perf_counter() - asked.at_s) * 1e3
+        here = _Range(asked.at, asked.at)
         return Offer(next((item.insert_text for item in answer.items if item.range == here), ""), ms)
+
+    def counts(self) -> Counter[str]:
+        """Returns what the server has counted, and how many passes the engine's last answer cost it.
+
+        `recalled` are answers without the engine, `carried_steps` the passes made before the last key.
+        """
+        status = self._ask("midspan/status", None)
+        return Counter(status["counts"]) + Counter({"carried_steps": (status["stats"] or {}).get("carried_steps", 0)})
 
     def attempt(self, case: Case) -> Attempt:
         """Fills a case's gap as the editor would show it: filters and confidence of the front end, a warm prefix.
@@ -163,8 +191,7 @@ class LanguageServer:
         offer = self.complete(len(prefix), by_hand=not case.is_one_line)
         return Attempt(offer.text, float(bool(offer.text)), offer.ms, 0)
 
-    def _greet(self) -> None:
-        """Initializes the server and wakes the engine, so that a fault shows before anything is measured."""
+    def _greet(self, settings: Mapping[str, object]) -> None:
         capabilities = {
             "general": {"positionEncodings": ["utf-32"]},
             "textDocument": {"inlineCompletion": {}},
@@ -174,10 +201,14 @@ class LanguageServer:
             "rootUri": None,
             "clientInfo": {"name": _CLIENT},
             "capabilities": capabilities,
+            "initializationOptions": dict(settings),
         }
         greeted = self._ask("initialize", params)
         assert greeted["capabilities"].get("positionEncoding") == "utf-32", "our server counts as its client asks"
         self._notify("initialized", {})
+
+    def _wake(self) -> None:
+        """Has the engine started, so that a fault shows before anything is measured."""
         self.open("def add(a, b):\n    return \n")
         self.complete(len("def add(a, b):\n    return "))
         status = self._ask("midspan/status", None)
@@ -192,8 +223,14 @@ class LanguageServer:
         self._send({"method": method, "params": params})
 
     def _ask(self, method: str, params: object) -> Any:
+        return self._result(method, self._request(method, params))
+
+    def _request(self, method: str, params: object) -> int:
         which = next(self._ids)
         self._send({"id": which, "method": method, "params": params})
+        return which
+
+    def _result(self, method: str, which: int) -> Any:
         while True:
             try:
                 message = self._messages.get(timeout=PATIENCE_S)

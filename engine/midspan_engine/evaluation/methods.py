@@ -18,7 +18,7 @@ from midspan_engine.causal import continue_greedily
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
 from midspan_engine.healing import GapRules
-from midspan_engine.prompt import Prompt, build_prompt
+from midspan_engine.prompt import Prompt
 from midspan_engine.protocol import ONE_LINE_TOKENS, SEVERAL_LINES_FACTOR, Candidate, Fill
 
 EARLY_MS = 150
@@ -49,6 +49,9 @@ PARTS: Mapping[str, Mapping[str, object]] = {
 }
 """The engine without some of its parts, as changes of infill_config.json; for checkpoints with a vote."""
 
+FIXED_LENGTHS = (8, 16, 32)
+"""Slots of a gap where nobody looks for its length."""
+
 
 class Methods:
     """The methods by name, over one loaded engine."""
@@ -56,8 +59,7 @@ class Methods:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._healing = HealingInLine(engine.tokens, engine.infill.blank_token_id)
-        self._oracle = Engine(engine.model, engine.tokens, engine.infill, engine.generation)
-        self._oracle.prefixes = engine.prefixes
+        self._oracle = self._variant({} if engine.infill.finds_length == "blanks" else {"length": "fixed"})
         self._oracle.rules = GapRules(engine.tokens, None)  # no blank: every slot is spelled
         self.by_name: Mapping[str, Method] = {
             "midspan": self.canvas,
@@ -71,11 +73,32 @@ class Methods:
         engine = self._engine
         return {name: self._changed(change) for name, change in PARTS.items() if engine.infill.causal_weight > 0}
 
+    def lengths(self) -> dict[str, Method]:
+        """Returns ways to find the length of a gap, by name: the canvas alone and, but for the last, without blanks."""
+        found = {name: self._changed({"causal_weight": 0.0, "length": name}) for name in ("probe", "echo")}
+        fixed = self._variant({"causal_weight": 0.0, "length": "fixed"})
+        found["length told"] = lambda case: self._fill(fixed, case, self._n_slots(case))
+        for n_tokens in FIXED_LENGTHS:
+            found[f"{n_tokens} slots"] = lambda case, n=n_tokens: self._fill(fixed, case, n)  # type: ignore[misc]
+        if self._engine.infill.blank_token_id is not None:
+            found["blanks"] = self._changed({"causal_weight": 0.0, "length": "blanks"})
+        return found
+
     def _changed(self, change: Mapping[str, object]) -> Method:
-        engine = self._engine
-        other = Engine(engine.model, engine.tokens, msgspec.structs.replace(engine.infill, **change), engine.generation)
-        other.prefixes = engine.prefixes
+        other = self._variant(change)
         return lambda case: self._fill(other, case, n_tokens_for(case))
+
+    def _variant(self, change: Mapping[str, object]) -> Engine:
+        """Returns an engine of the same weights and caches whose infill_config.json says something else."""
+        engine = self._engine
+        infill = msgspec.structs.replace(engine.infill, **change)
+        other = Engine(engine.model, engine.tokens, infill, engine.generation, engine.chat)
+        other.prefixes = engine.prefixes
+        return other
+
+    def _n_slots(self, case: Case) -> int:
+        """Returns how many slots the true text takes, what has to be written again included."""
+        return len(self._engine.tokens.encode(self._split(case)[1] + case.truth))
 
     def canvas(self, case: Case) -> Attempt:
         """Fills the gap as the front end asks for it, every answer carried through whatever its confidence."""
@@ -86,8 +109,7 @@ class Methods:
 
         As far as the checkpoint's gaps go: longer ones are cut there.
         """
-        _, required = self._split(case)
-        return self._fill(self._oracle, case, len(self._engine.tokens.encode(required + case.truth)))
+        return self._fill(self._oracle, case, self._n_slots(case))
 
     def without_suffix(self, case: Case) -> Attempt:
         """Fills the gap while nothing is known of what follows, and cuts the answer where that begins."""
@@ -155,8 +177,7 @@ class Methods:
 
     def _split(self, case: Case) -> tuple[Prompt, str]:
         """Returns a case's prompt and the text that its gap has to write again."""
-        engine, parts = self._engine, (case.prefix, case.suffix)
-        prompt = build_prompt(parts, engine.tokens, engine.infill, n_gap=1, n_slots=engine.model.config.canvas_length)
+        prompt = self._engine.prompt_for(Fill(id=0, document=case.name, parts=(case.prefix, case.suffix)), n_gap=1)
         return prompt, prompt.required[0].decode()
 
     def _fill(self, engine: Engine, case: Case, n_tokens: int, *, suffix_is_cut: bool = False) -> Attempt:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.table import Table
 
+from midspan_engine.evaluation.calibration import Calibration
 from midspan_engine.evaluation.report import Figures, Report, Typing
 
 _SHARES = {
@@ -84,4 +85,19 @@ def _typing(typing: Typing) -> Table:
     )
     for what, figure, interval in rows:
         table.add_row(what, figure, f"{interval[0]:.1%}-{interval[1]:.1%}" if interval else "")
+    return table
+
+
+def calibration_table(fitted: Calibration) -> Table:
+    """Returns the table of a calibration."""
+    table = Table(title=f"{fitted.n_gaps} gaps, {fitted.n_slots} slots, {fitted.exact:.1%} exact")
+    for name in ("shown from confidence", "shown", "exact of shown"):
+        table.add_column(name, justify="right")
+    for row in fitted.shown:
+        table.add_row(f"{row.threshold:.2f}", f"{row.shown:.1%}", f"{row.exact:.1%}")
+    nats = ", ".join(f"{value:.3f} at {weight}" for weight, value in fitted.nats.items())
+    table.caption = (
+        f"causal_weight {fitted.causal_weight} (nats a slot: {nats})\n"
+        f"repeat_weights {list(fitted.repeat_weights)}\nconfidence_power {fitted.confidence_power}"
+    )
     return table
