@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from midspan_engine.config import load_model_config
 from midspan_engine.errors import CheckpointError, EngineError
+from midspan_engine.formats.tensor_file import load_tensors, save_tensors
 from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
-from midspan_engine.weights import load_tensors, load_weights, save_tensors, save_weights
+from midspan_engine.weights import load_weights, save_weights
 from oracle import Pair, Shape, build_pair
 
 Tensors = dict[str, torch.Tensor]
@@ -224,17 +225,18 @@ def test_a_folder_without_weights_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "dtype", "scheme"),
     [
-        ("experts.0.gate_proj.weight_scale_2", torch.float32, "NVFP4"),
-        ("experts.0.gate_proj.weight_packed", torch.int32, "compressed-tensors"),
+        ("experts.0.gate_proj.weight_g_idx", torch.int32, "order of activations"),
+        ("experts.0.gate_proj.pre_quant_scale", torch.float32, "AWQ"),
         ("self_attn.q_proj.weight_scale_inv", torch.float32, "block-wise FP8"),
-        ("self_attn.q_proj.weight_scale", torch.float32, "FP8 or INT8"),
         ("self_attn.q_proj.qweight", torch.int32, "GPTQ or AWQ"),
         ("self_attn.q_proj.scales", torch.float16, "MLX"),
         ("self_attn.q_proj.weight.absmax", torch.float32, "bitsandbytes"),
         ("experts.gate_up_proj_blocks", torch.uint8, "MXFP4"),
     ],
 )
-def test_quantised_tensors_are_refused_by_scheme(folder: Path, name: str, dtype: torch.dtype, scheme: str) -> None:
+def test_foreign_quantised_tensors_are_refused_by_scheme(
+    folder: Path, name: str, dtype: torch.dtype, scheme: str
+) -> None:
     stored = f"model.decoder.layers.0.{name}"
     rewrite(folder, lambda tensors: tensors.update({stored: torch.ones(4, dtype=dtype)}))
     refused(folder, scheme, stored, "use the bf16 checkpoint")
@@ -248,14 +250,59 @@ def test_types_that_are_no_plain_floats_are_refused(folder: Path, dtype: torch.d
 
 
 def test_a_quantisation_file_beside_the_weights_is_believed(folder: Path) -> None:
-    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4", "group_size": 16}}')
-    refused(folder, "NVFP4", "hf_quant_config.json")
+    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "W4A8_AWQ", "group_size": 128}}')
+    refused(folder, "modelopt W4A8_AWQ", "use the bf16 checkpoint")
 
 
-def test_quantisation_in_the_config_is_believed(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("about", "scheme"),
+    [
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}, "modelopt W4A16_AWQ"),
+        ({"quant_method": "compressed-tensors", "format": "marlin-24"}, "the format marlin-24"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "mixed-precision",
+                "config_groups": {"a": {"format": "x"}},
+            },
+            "the format x",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": {"a": {"weights": {"num_bits": 3}}},
+            },
+            "3 bits",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "float-quantized",
+                "config_groups": {"a": {"weights": {"num_bits": 8, "strategy": "block"}}},
+            },
+            "scales of blocks",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "format": "pack-quantized", "transform_config": {"a": 1}},
+            "transformed activations",
+        ),
+    ],
+)
+def test_foreign_quantisation_in_the_config_is_refused_by_name(
+    folder: Path, about: dict[str, object], scheme: str
+) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
-    refused(folder, "quantised with fp8")
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": about}))
+    refused(folder, scheme, "use the bf16 checkpoint")
+
+
+def test_an_mlx_checkpoint_is_refused_by_name(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization": {"bits": 4, "group_size": 64}}))
+    refused(folder, "MLX")
 
 
 def test_both_spellings_of_the_full_layers_give_the_same_shape(folder: Path, tmp_path: Path) -> None:

@@ -1,81 +1,79 @@
-"""Weights on disk: strict, streaming loading of safetensors in the Hugging Face layout, and saving.
+"""From a checkpoint folder to a model: strict and streaming, whatever the format; and saving.
 
 Every header is checked before the first tensor is read, and every parameter must come from the files: nothing is left
-at its random initial value. At most one tensor is in memory beside the model.
+at its random initial value. Beside the model at most one tensor is in memory, and of the large ones only a piece.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Iterable, Mapping
+import ctypes
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 
-from midspan_engine.config import ModelConfig
-from midspan_engine.errors import CheckpointError, EngineError
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name, is_skipped
+from midspan_engine.budget import Weights, Wish, budget, choose_weights
+from midspan_engine.config import InfillConfig, ModelConfig
+from midspan_engine.formats.folder import open_source
+from midspan_engine.formats.source import Source
+from midspan_engine.formats.tensor_file import save_tensors
+from midspan_engine.models.diffusion_gemma import DiffusionGemma, Experts, checkpoint_name
+from midspan_engine.models.packed_matrix import PackedMatrix
+from midspan_engine.quantised_cache import QuantisedCache, cache_folder
+from midspan_kernels.packed import GROUP, IntegerKind, Packed, dequantise, joined, quantise
 
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-
-_FLOAT_TYPES = {"F64", "F32", "F16", "BF16"}
-"""Safetensors' names of the types that hold plain weights."""
-
-_QUANTISED_SUFFIXES = {
-    ".weight_scale_2": "NVFP4",
-    ".weight_packed": "compressed-tensors",
-    ".weight_scale_inv": "block-wise FP8",
-    ".weight_scale": "FP8 or INT8 with weight scales",
-    ".qweight": "GPTQ or AWQ",
-    ".qzeros": "GPTQ or AWQ",
-    ".scales": "MLX affine",
-    ".absmax": "bitsandbytes",
-    "_blocks": "MXFP4",
-}
-"""Scheme by the ending of the tensor names that give it away, the most telling first."""
-
-_N_NAMED = 3
-"""Tensors that an error message names; the rest is counted."""
+_KINDS: dict[Weights, IntegerKind | None] = {"stored": None, "8bit": "int8", "4bit": "int4"}
+_BITS = {"int8": 8 + 16 / GROUP, "int4": 4 + 16 / GROUP}
+"""Of a packed weight and its share of a scale."""
 
 
-class _IndexFile(msgspec.Struct):
-    weight_map: dict[str, str]
-
-
-class _QuantisationFile(msgspec.Struct):
-    quantization: dict[str, Any] = {}
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    """One tensor as the header of its file describes it."""
-
-    file: Path
-    shape: tuple[int, ...]
-    dtype: str
+_LARGE = 2**20
+"""Weights of a tensor behind which memory is given back. Chosen: for small checkpoints it is not worth the time."""
 
 
 def load_weights(
-    folder: Path, config: ModelConfig, dtype: torch.dtype, on_progress: Callable[[float], None] = lambda share: None
+    folder: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    on_progress: Callable[[float], None] = lambda share: None,
+    *,
+    wish: Wish = "stored",
+    infill: InfillConfig | None = None,
+    device: torch.device | None = None,
+    kept_in: Path | None = None,
+    on_budget: Callable[[str], None] = lambda told: None,
 ) -> DiffusionGemma:
-    """Returns the model of a checkpoint folder in evaluation mode, on the CPU, with parameters of type `dtype`.
+    """Returns the model of a checkpoint folder in evaluation mode on a device, by default the CPU.
 
-    Reads model.safetensors, or the shards that model.safetensors.index.json names, and tells the share
-    of the weights read, 0..1. Raises CheckpointError for missing, extra, mis-shaped or quantised tensors, for truncated
-    or missing files, and for folders without safetensors.
+    Plain weights become `dtype`, packed ones stay packed; with `wish` plain experts are packed while they are read, and
+    kept in a folder, by default one of the user's caches. The memory that all of it takes to serve prompts as long as
+    `infill` has them is told first; then the share of the weights read is told, 0..1. Raises CheckpointError for a
+    folder that cannot be used, EngineError when the free memory does not suffice.
     """
-    _refuse_quantisation_file(folder)
-    stored = _read_headers(_weight_files(folder), folder)
+    device = device or torch.device("cpu")
     with torch.device("meta"):
         model = DiffusionGemma(config)
-    _check(stored, {checkpoint_name(name): p.shape for name, p in model.named_parameters()}, folder)
-    _fill(model, stored, dtype, on_progress)
+    source = open_source(folder, config, {checkpoint_name(name): p.shape for name, p in model.named_parameters()})
+    sizes = {weights: _n_bytes(model, source, dtype, _KINDS[weights]) for weights in _KINDS}
+    budgets = {
+        weights: budget(config, infill or InfillConfig(), dtype, device, size) for weights, size in sizes.items()
+    }
+    weights, chosen = choose_weights(folder, wish, budgets)
+    on_budget(f"experts as {weights}; {chosen}" if config.n_experts > 1 else str(chosen))
+    kind = _KINDS[weights]
+    cache = None if kind is None else QuantisedCache(kept_in or cache_folder(folder), kind)
+    n_weights, n_read = model.n_weights, 0
+    for name, parameter in list(model.named_parameters()):
+        if cache is not None and _is_packed_here(model, source, name, parameter):
+            _place(model, name, _packed_once(source, checkpoint_name(name), cache, device).map(lambda t: t.to(device)))
+        else:
+            _place(model, name, _gathered(model, source, name, parameter, dtype, device))
+        if parameter.numel() > _LARGE:
+            _give_back()
+        n_read += parameter.numel()
+        on_progress(n_read / n_weights)
     return model.eval()
 
 
@@ -84,153 +82,76 @@ def save_weights(weights: Mapping[str, torch.Tensor], target: Path, dtype: torch
     save_tensors({checkpoint_name(name): tensor.to(dtype) for name, tensor in weights.items()}, target)
 
 
-def save_tensors(tensors: Mapping[str, torch.Tensor], target: Path) -> None:
-    """Writes a safetensors file that everybody may read; an older file stays whole until the new one is.
-
-    Raises EngineError if it cannot be written.
-    """
-    partial = target.with_name(f"{target.name}.partial")
-    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        save_file(own, partial, metadata={"format": "pt"})
-        partial.chmod(0o644)  # the library lets nobody else read, which a checkpoint in a shared place must allow
-        os.replace(partial, target)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise EngineError(f"{target} cannot be written ({error}): free some space or give another folder") from error
+def _n_bytes(model: DiffusionGemma, source: Source, dtype: torch.dtype, kind: IntegerKind | None) -> int:
+    """Returns what the model's weights take when the experts are held so."""
+    total = 0.0
+    for name, parameter in model.named_parameters():
+        stored = source.packed_bytes(checkpoint_name(name)) if _can_be_packed(model, name) else None
+        if stored is not None:
+            total += stored
+        elif kind is not None and _is_packed_here(model, source, name, parameter):
+            total += parameter.numel() * _BITS[kind] / 8
+        else:
+            total += parameter.numel() * dtype.itemsize
+    return int(total)
 
 
-def load_tensors(file: Path) -> dict[str, torch.Tensor]:
-    """Returns the tensors of one safetensors file. Raises CheckpointError when it cannot be read."""
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file} cannot be read ({error}): restore it from a copy, or begin anew") from error
+def _can_be_packed(model: DiffusionGemma, name: str) -> bool:
+    """Tells whether the model can compute with a parameter in packed form: not with norms, scales and embeddings."""
+    return isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear | Experts)
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """Returns the files that hold the weights; all of them exist."""
-    if (folder / SINGLE_FILE).exists():
-        return [folder / SINGLE_FILE]
-    index = folder / INDEX_FILE
-    if not index.exists():
-        pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
-        if pickles:
-            raise CheckpointError(
-                f"{folder} holds weights as pickle only ({_some(pickles)}), and only safetensors are loaded: "
-                "give a safetensors checkpoint"
-            )
-        raise CheckpointError(f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}: download the weights too")
-    try:
-        names = sorted(set(msgspec.json.decode(index.read_bytes(), type=_IndexFile).weight_map.values()))
-    except (OSError, msgspec.DecodeError) as error:
-        raise CheckpointError(f"{index} is not usable ({error}): download it again") from error
-    outside = [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]
-    if outside:
-        raise CheckpointError(
-            f"{index} names files that are no safetensors of its folder ({_some(outside)}): download it again"
-        )
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise CheckpointError(f"{folder} lacks {len(missing)} of {len(names)} shards ({_some(missing)}): download them")
-    return [folder / name for name in names]
+def _is_packed_here(model: DiffusionGemma, source: Source, name: str, parameter: torch.Tensor) -> bool:
+    """Tells whether a parameter is of those that are packed while they are loaded: experts that are stored plain."""
+    is_experts = isinstance(model.get_submodule(name.rpartition(".")[0]), Experts)
+    return is_experts and parameter.shape[-1] % GROUP == 0 and source.packed_bytes(checkpoint_name(name)) is None
 
 
-def _read_headers(files: Iterable[Path], folder: Path) -> dict[str, _Stored]:
-    """Returns every tensor that the text model could use, by name."""
-    stored: dict[str, _Stored] = {}
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as opened:
-                for name in opened.keys():  # noqa: SIM118 - a handle of the library, not a mapping
-                    if is_skipped(name):
-                        continue
-                    if name in stored:
-                        raise CheckpointError(
-                            f"{folder}: {name} is in {stored[name].file.name} and in {file.name}: "
-                            "download the checkpoint into an empty folder"
-                        )
-                    header = opened.get_slice(name)
-                    stored[name] = _Stored(file, tuple(header.get_shape()), header.get_dtype())
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{file} is truncated or no safetensors file ({error}): download it again") from error
-    return stored
+def _packed_once(source: Source, name: str, cache: QuantisedCache, device: torch.device) -> Packed:
+    """Returns a tensor's packed form from the cache, or makes it, on an accelerator if there is one, and keeps it."""
+    fingerprint = source.fingerprint(name)
+    if (kept := cache.load(name, fingerprint)) is not None:
+        return kept
+    worker = device if device.type == "cuda" else torch.device("cpu")
+    plain = (slab.to(worker) for slab in source.slabs(name) if isinstance(slab, torch.Tensor))
+    packed = joined([quantise(slab, cache.kind) for slab in plain], 0)
+    cache.save(name, fingerprint, packed)
+    return packed
 
 
-def _refuse_quantisation_file(folder: Path) -> None:
-    path = folder / "hf_quant_config.json"
-    if not path.exists():
-        return
-    try:
-        about = msgspec.json.decode(path.read_bytes(), type=_QuantisationFile).quantization
-    except (OSError, msgspec.DecodeError):
-        about = {}
-    raise _quantised(folder, f"{about.get('quant_algo', 'an unnamed scheme')}, says {path.name}")
+def _gathered(
+    model: DiffusionGemma,
+    source: Source,
+    name: str,
+    parameter: torch.Tensor,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor | Packed:
+    """Returns a tensor as it is stored, put together from its slabs: packed if it is and the model can use it so."""
+    slabs = source.slabs(checkpoint_name(name))
+    if source.packed_bytes(checkpoint_name(name)) is not None and _can_be_packed(model, name):
+        return joined([slab for slab in slabs if isinstance(slab, Packed)], 0).map(lambda tensor: tensor.to(device))
+    whole, n_rows = torch.empty(parameter.shape, dtype=dtype, device=device), 0
+    for slab in slabs:
+        rows = dequantise(slab, dtype) if isinstance(slab, Packed) else slab
+        whole[n_rows : n_rows + len(rows)].copy_(rows)
+        n_rows += len(rows)
+    return whole
 
 
-def _check(stored: dict[str, _Stored], wanted: dict[str, torch.Size], folder: Path) -> None:
-    """Raises CheckpointError unless the stored tensors are exactly the wanted ones, in plain floats."""
-    for ending, scheme in _QUANTISED_SUFFIXES.items():
-        telling = [name for name in stored if name.endswith(ending)]
-        if telling:
-            raise _quantised(folder, f"{scheme}, say its tensors {_some(telling)}")
-    coded = [f"{name} ({tensor.dtype})" for name, tensor in stored.items() if tensor.dtype not in _FLOAT_TYPES]
-    if coded:
-        raise _quantised(folder, f"types that are no plain floats, such as {_some(coded)}")
-    missing = [name for name in wanted if name not in stored]
-    if missing:
-        raise CheckpointError(
-            f"{folder} lacks {len(missing)} of {len(wanted)} tensors ({_some(missing)}): "
-            "its config.json belongs to another checkpoint, or the download is incomplete"
-        )
-    extra = [name for name in stored if name not in wanted]
-    if extra:
-        raise CheckpointError(
-            f"{folder} holds {len(extra)} tensors that its config.json has no place for ({_some(extra)}): "
-            "give an unchanged DiffusionGemma checkpoint; adapters and other architectures are not supported"
-        )
-    odd = [
-        f"{name} is {list(stored[name].shape)}, expected {list(shape)}"
-        for name, shape in wanted.items()
-        if stored[name].shape != shape
-    ]
-    if odd:
-        raise CheckpointError(
-            f"{folder}: {len(odd)} tensors do not fit its config.json ({_some(odd)}): "
-            "give the config.json that belongs to these weights"
-        )
+def _give_back() -> None:
+    """Returns freed memory to the system. The C library would keep it between tensors that live on, ever more of it."""
+    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it, and needs it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
-def _fill(
-    model: DiffusionGemma, stored: dict[str, _Stored], dtype: torch.dtype, on_progress: Callable[[float], None]
-) -> None:
-    """Replaces every parameter by its stored tensor, file by file."""
-    by_file: dict[Path, list[str]] = {}
-    n_weights, n_read = sum(parameter.numel() for parameter in model.parameters()), 0
-    for name in dict(model.named_parameters()):
-        by_file.setdefault(stored[checkpoint_name(name)].file, []).append(name)
-    for file, names in by_file.items():
-        try:
-            with safe_open(file, framework="pt") as opened:
-                for name in names:
-                    tensor = opened.get_tensor(checkpoint_name(name))
-                    # A copy of our own: the library's tensor may be the mapped file, which can change under us.
-                    own = torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
-                    owner, _, leaf = name.rpartition(".")
-                    setattr(model.get_submodule(owner), leaf, nn.Parameter(own))
-                    n_read += own.numel()
-                    on_progress(n_read / n_weights)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{file} cannot be read ({error}): download it again") from error
-
-
-def _quantised(folder: Path, scheme: str) -> CheckpointError:
-    return CheckpointError(f"{folder} is quantised ({scheme}), which this version cannot load: use the bf16 checkpoint")
-
-
-def _some(names: list[str]) -> str:
-    """Returns the first few names and how many more there are."""
-    more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
-    return ", ".join(names[:_N_NAMED]) + more
+def _place(model: DiffusionGemma, name: str, weights: torch.Tensor | Packed) -> None:
+    """Puts weights where the model has a parameter of that name, as a module of their own when they are packed."""
+    owner, _, leaf = name.rpartition(".")
+    if isinstance(weights, Packed):
+        if isinstance(model.get_submodule(owner), nn.Linear):  # it is replaced as a whole
+            owner, _, leaf = owner.rpartition(".")
+        delattr(model.get_submodule(owner), leaf)  # a module cannot be assigned to a parameter
+        setattr(model.get_submodule(owner), leaf, PackedMatrix(weights))
+    else:
+        setattr(model.get_submodule(owner), leaf, nn.Parameter(weights))

@@ -24,11 +24,15 @@ from torch import nn
 from midspan_engine.config import LayerConfig, ModelConfig
 from midspan_engine.kv import KVCache
 from midspan_engine.models.fused import FusedLayer
+from midspan_engine.models.packed_matrix import PackedMatrix
 from midspan_kernels.attention import attention
+from midspan_kernels.canvas_attention import canvas_attention
 from midspan_kernels.experts import routed_experts
-from midspan_kernels.norm import rms_norm
-from midspan_kernels.rotary import rotary_angles, rotary_frequencies, rotate
+from midspan_kernels.norm import residual_norm, rms_norm
+from midspan_kernels.rotary import normed_rotate, rotary_angles, rotary_frequencies
 from midspan_kernels.shared_attention import shared_context_attention
+from midspan_kernels.soft_embedding import soft_embedding
+from midspan_kernels.top_experts import top_experts
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values, each [B, L, G, D]."""
@@ -42,6 +46,16 @@ def checkpoint_name(name: str) -> str:
     if stem == "encoder_layer_scalars":
         return f"model.encoder.language_model.layers.{index}.layer_scalar"
     return f"model.decoder.{name}"
+
+
+def split_expert_names(name: str, n_experts: int) -> list[list[str]]:
+    """Returns for each expert the names of the matrices that, below each other, make up its part of a fused tensor.
+
+    `name` is the checkpoint's. Quantised checkpoints often hold the experts so; empty for a tensor that is not theirs.
+    """
+    layer, _, leaf = name.rpartition(".experts.")
+    parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(leaf, ())
+    return [[f"{layer}.experts.{e}.{part}.weight" for part in parts] for e in range(n_experts)] if parts else []
 
 
 def is_skipped(name: str) -> bool:
@@ -68,6 +82,10 @@ class Norm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalises the last dimension."""
         return rms_norm(x, self.weight, self.eps)
+
+    def add(self, x: torch.Tensor, branch: torch.Tensor, scalar: torch.Tensor | None = None) -> torch.Tensor:
+        """Returns x plus the normalised branch, times `scalar` [1] if there is one."""
+        return residual_norm(x, branch, self.weight, self.eps, scalar)
 
 
 class GatedMLP(nn.Module):
@@ -118,13 +136,13 @@ class Attention(nn.Module):
     def queries(self, x_BLH: torch.Tensor, angles: Angles) -> torch.Tensor:
         """Returns queries [B, L, N, D], normalised and turned."""
         q = self.q_proj(x_BLH).unflatten(-1, (-1, self.head_dim))
-        return rotate(self.q_norm(q), *angles)
+        return normed_rotate(q, self.q_norm.weight, self.eps, *angles)
 
     def keys_values(self, x_BLH: torch.Tensor, angles: Angles) -> KeysValues:
         """Returns keys and values [B, L, G, D], normalised, the keys turned."""
         k = self.k_proj(x_BLH).unflatten(-1, (-1, self.head_dim))
         v = self.v_proj(x_BLH).unflatten(-1, (-1, self.head_dim)) if self.is_sliding else k
-        return rotate(self.k_norm(k), *angles), rms_norm(v, None, self.eps)
+        return normed_rotate(k, self.k_norm.weight, self.eps, *angles), rms_norm(v, None, self.eps)
 
     def attend_behind(
         self, q: torch.Tensor, context: KeysValues, own: KeysValues, n_context_B: torch.Tensor, is_causal: bool
@@ -134,9 +152,19 @@ class Attention(nn.Module):
         projected: torch.Tensor = self.o_proj(out.flatten(2))
         return projected
 
-    def attend(self, q: torch.Tensor, seen: KeysValues, mask: torch.Tensor | None, is_causal: bool) -> torch.Tensor:
-        """Returns [B, L, H] for queries over all given keys; `mask` is true where a key is visible."""
-        out = attention(q, *seen, mask, is_causal=is_causal)
+    def attend(
+        self,
+        q: torch.Tensor,
+        past: KeysValues | None,
+        own: KeysValues,
+        mask: torch.Tensor | None,
+        is_causal: bool,
+    ) -> torch.Tensor:
+        """Returns [B, L, H] for queries over keys before a pass and its own; `mask` is true where one is visible."""
+        if mask is None and not is_causal:
+            out = canvas_attention(q, past, own)
+        else:
+            out = attention(q, *(own if past is None else _concatenate(past, own)), mask, is_causal=is_causal)
         projected: torch.Tensor = self.o_proj(out.flatten(2))
         return projected
 
@@ -152,32 +180,27 @@ class Router(nn.Module):
         self.top_k, self.eps = config.top_k_experts, config.rms_norm_eps
 
     def forward(self, x_TH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns expert indices and fp32 weights, each [T, K].
-
-        Softmax over all experts, top k renormalised to sum 1, and only then the per-expert scale.
-        """
+        """Returns expert indices and fp32 weights, each [T, K]."""
         if len(self.per_expert_scale) == 1:  # nothing to choose: the only expert's probability is 1
             index_TK = torch.zeros(len(x_TH), 1, dtype=torch.int64, device=x_TH.device)
             return index_TK, self.per_expert_scale.float().expand(len(x_TH), 1)
         z = rms_norm(x_TH, None, self.eps) * self.scale * x_TH.shape[-1] ** -0.5
-        p = self.proj(z).softmax(-1, dtype=torch.float32)
-        weight_TK, index_TK = p.topk(self.top_k, dim=-1)
-        weight_TK = weight_TK / weight_TK.sum(-1, keepdim=True)
-        return index_TK, weight_TK * self.per_expert_scale[index_TK]
+        return top_experts(self.proj(z), self.top_k, self.per_expert_scale)
 
 
 class Experts(nn.Module):
-    """The experts' fused weights."""
+    """The experts' fused weights, plain or packed."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         n, h, i = config.n_experts, config.hidden_size, config.moe_intermediate_size
-        self.gate_up_proj = nn.Parameter(torch.empty(n, 2 * i, h))
-        self.down_proj = nn.Parameter(torch.empty(n, h, i))
+        self.gate_up_proj: nn.Parameter | PackedMatrix = nn.Parameter(torch.empty(n, 2 * i, h))
+        self.down_proj: nn.Parameter | PackedMatrix = nn.Parameter(torch.empty(n, h, i))
 
     def forward(self, x_TH: torch.Tensor, index_TK: torch.Tensor, weight_TK: torch.Tensor) -> torch.Tensor:
         """Returns the weighted sum of the chosen experts, [T, H]."""
-        return routed_experts(x_TH, self.gate_up_proj, self.down_proj, index_TK, weight_TK).to(x_TH.dtype)
+        gate_up, down = (w.packed if isinstance(w, PackedMatrix) else w for w in (self.gate_up_proj, self.down_proj))
+        return routed_experts(x_TH, gate_up, down, index_TK, weight_TK).to(x_TH.dtype)
 
 
 class Layer(nn.Module):
@@ -200,13 +223,12 @@ class Layer(nn.Module):
         self.layer_scalar = nn.Parameter(torch.ones(1))
         self.fused: FusedLayer | None = None
 
-    def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns the residual branch behind attention, [B, L, H]."""
+    def feed_forward(self, x: torch.Tensor, scalar: torch.Tensor) -> torch.Tensor:
+        """Returns what the layer gives, [B, L, H], of the residual stream behind attention."""
         flat = x.flatten(0, 1)
         dense = self.post_feedforward_layernorm_1(self.mlp(self.pre_feedforward_layernorm(x)))
         routed = self.experts(self.pre_feedforward_layernorm_2(flat), *self.router(flat)).view_as(x)
-        out: torch.Tensor = self.post_feedforward_layernorm(dense + self.post_feedforward_layernorm_2(routed))
-        return out
+        return self.post_feedforward_layernorm.add(x, dense + self.post_feedforward_layernorm_2(routed), scalar)
 
     def forward(
         self,
@@ -230,10 +252,8 @@ class Layer(nn.Module):
             x, normed = x[:, wanted], normed[:, wanted]
             angles = tuple(angle[:, wanted] for angle in angles)
         q = self.self_attn.queries(normed, angles)
-        seen = own if past is None else _concatenate(past, own)
-        x = x + self.post_attention_layernorm(self.self_attn.attend(q, seen, mask, is_causal))
-        x = x + self.feed_forward(x)
-        return x * scalar, own
+        x = self.post_attention_layernorm.add(x, self.self_attn.attend(q, past, own, mask, is_causal))
+        return self.feed_forward(x, scalar), own
 
     def behind(
         self,
@@ -248,8 +268,8 @@ class Layer(nn.Module):
         normed = self.input_layernorm(x)
         own = self.self_attn.keys_values(normed, angles)
         q = self.self_attn.queries(normed, angles)
-        x = x + self.post_attention_layernorm(self.self_attn.attend_behind(q, context, own, n_context_B, is_causal))
-        return (x + self.feed_forward(x)) * scalar
+        attended = self.self_attn.attend_behind(q, context, own, n_context_B, is_causal)
+        return self.feed_forward(self.post_attention_layernorm.add(x, attended), scalar)
 
 
 class DiffusionGemma(nn.Module):
@@ -263,11 +283,13 @@ class DiffusionGemma(nn.Module):
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_conditioning = SelfConditioning(config.hidden_size, config.intermediate_size, config.rms_norm_eps)
         self.encoder_layer_scalars = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in config.layers)
+        self.n_weights = sum(parameter.numel() for parameter in self.parameters())
+        """How many weights there are, in whatever form they are held later."""
 
     def fuse(self) -> None:
-        """Folds the weights of a dense model for faster passes; nothing may change them afterwards."""
+        """Folds the plain weights of a dense model for faster passes; nothing may change them afterwards."""
         for layer in cast("Sequence[Layer]", self.layers):
-            if self.config.n_experts == 1:
+            if self.config.n_experts == 1 and not any(isinstance(module, PackedMatrix) for module in layer.modules()):
                 attention = layer.self_attn
                 layer.fused = FusedLayer(layer.state_dict(), head_dim=attention.head_dim, eps=attention.eps)
 
@@ -282,9 +304,7 @@ class DiffusionGemma(nn.Module):
 
     def soften(self, logits_V: torch.Tensor) -> torch.Tensor:
         """Returns the soft embedding [..., H] of temperature-divided logits [..., V] (rounded to the weights' type)."""
-        weight = self.embed_tokens.weight
-        p = logits_V.to(weight.dtype).softmax(-1, dtype=torch.float32).to(weight.dtype)
-        return (p @ weight) * self._embedding_scale()
+        return soft_embedding(logits_V, self.embed_tokens.weight) * self._embedding_scale()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns soft-capped fp32 logits [..., V] of normalised hidden states [..., H]."""
