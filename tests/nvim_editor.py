@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ PROGRAMS = Path(sys.executable).parent
 DEADLINE_S = 20.0
 """Patience for one event; a busy two-core machine takes seconds for what is usually instant."""
 
-_SETTINGS = "{ min_confidence = 0, deadline_ms = 20000 }"
+SETTINGS = "min_confidence = 0, deadline_ms = 20000"
 """These tests are about the editor: what the engine finds is shown, however unsure it is and busy the machine."""
 
 # Counts what passes between editor and server: `asked` by Neovim's completion, `sent` over the wire, `open` unanswered.
@@ -53,9 +54,20 @@ vim.api.nvim_create_autocmd("LspAttach", { callback = function(event)
 end })
 """
 
-_GHOST = """
-local namespace = vim.api.nvim_create_namespace("nvim.lsp.inline_completion")
-local marks = vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })
+_KEYS = """
+local keys = { l = "accept", w = "accept-word", j = "accept-line", d = "dismiss", n = "next", p = "prev" }
+for key, action in pairs(keys) do
+  vim.keymap.set("i", ("<M-%s>"):format(key), ("<Plug>(midspan-%s)"):format(action))
+end
+"""
+
+# Drawn by Neovim 0.12 or, in 0.11, by the adapter.
+GHOST = """
+local marks = {}
+for _, name in ipairs({ "nvim.lsp.inline_completion", "midspan.ghost" }) do
+  local namespace = vim.api.nvim_create_namespace(name)
+  vim.list_extend(marks, vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true }))
+end
 if #marks == 0 then return vim.NIL end
 local details = marks[1][4]
 local lines = {}
@@ -68,26 +80,35 @@ return { marks[1][2], marks[1][3], table.concat(lines, "\\n"), details.virt_text
 """
 
 
-# Neovim attaches its completion, with a group of autocommands, shortly after the client.
+# What draws is attached, with a group of autocommands, shortly after the client.
 _ATTACHED = """
 local client = vim.lsp.get_clients({ bufnr = 0, name = "midspan" })[1]
-local group = "#nvim.lsp.inline_completion:" .. vim.api.nvim_get_current_buf()
-return client and client.initialized and vim.fn.exists(group) == 1 and client.id or nil
+local bufnr = vim.api.nvim_get_current_buf()
+local groups = vim.fn.exists("#nvim.lsp.inline_completion:" .. bufnr) + vim.fn.exists("#midspan.ghost." .. bufnr)
+local is_ready = client and client.initialized and (groups > 0 or client.server_capabilities.completionProvider)
+return is_ready and client.id or nil
 """
 
+VERSIONS = {"0.12": ("MIDSPAN_NVIM", "neovim"), "0.11": ("MIDSPAN_NVIM_OLDER", "neovim-0.11")}
+"""The tested Neovims: the variable that names the executable, and the folder of `.cache` that `make e2e` puts it in."""
 
-def nvim_executable() -> str:
-    """Returns the Neovim to test with; fails the test, with what to do, when there is none."""
-    path = os.environ.get("MIDSPAN_NVIM") or str(REPOSITORY / ".cache" / "neovim" / "bin" / "nvim")
+
+def nvim_executable(version: str) -> str:
+    """Returns a Neovim to test with; fails the test, with what to do, when there is none."""
+    variable, folder = VERSIONS[version]
+    path = os.environ.get(variable) or str(REPOSITORY / ".cache" / folder / "bin" / "nvim")
     if shutil.which(path) is None:
-        pytest.fail(f"there is no Neovim at {path}; `make e2e` fetches one, or set MIDSPAN_NVIM to a Neovim 0.12")
+        pytest.fail(f"there is no Neovim at {path}; `make e2e` fetches one, or set {variable} to a Neovim {version}")
     return path
 
 
-def nvim_arguments(file: Path, *options: str) -> list[str]:
-    """Returns a command line for a Neovim without the user's configuration that has what midspan.txt says to set up."""
+def nvim_arguments(file: Path, *options: str, version: str = "0.12", config: str = "") -> list[str]:
+    """Returns a command line for a Neovim without the user's configuration that has what midspan.txt says to set up.
+
+    `config` is Lua that runs before the server is started.
+    """
     return [
-        nvim_executable(),
+        nvim_executable(version),
         *options,
         "--clean",
         "-n",
@@ -96,13 +117,19 @@ def nvim_arguments(file: Path, *options: str) -> list[str]:
         "--cmd",
         f"lua vim.opt.runtimepath:prepend([[{REPOSITORY / 'editors' / 'nvim'}]])",
         "--cmd",
-        "lua vim.keymap.set('i', '<M-l>', '<Plug>(midspan-accept)'); "
-        "vim.keymap.set('i', '<M-w>', '<Plug>(midspan-accept-word)'); "
-        "vim.keymap.set('i', '<M-d>', '<Plug>(midspan-dismiss)'); "
-        f"vim.lsp.config('midspan', {{ settings = {{ midspan = {_SETTINGS} }} }}); "
+        f"lua {_KEYS}",
+        "--cmd",
+        "lua "
+        f"vim.lsp.config('midspan', {{ settings = {{ midspan = {{ {SETTINGS} }} }} }}); {config}"
         "vim.lsp.enable('midspan')",
         str(file),
     ]
+
+
+def own_environment(folder: Path) -> dict[str, str]:
+    """Returns variables that keep Neovim's files in a folder and put the tested `midspan` first on PATH."""
+    own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "DATA", "CONFIG", "CACHE")}
+    return {**os.environ, **own, "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"}
 
 
 class Ghost:
@@ -123,22 +150,35 @@ class Editor:
 
     @classmethod
     @contextmanager
-    def headless(cls, file: Path, socket: Path) -> Iterator[Editor]:
+    def headless(cls, file: Path, listening: Path, version: str = "0.12", config: str = "") -> Iterator[Editor]:
         """Runs Neovim without a screen on `file` while the block lasts."""
-        command = nvim_arguments(file, "--headless", "--listen", str(socket))
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        command = nvim_arguments(file, "--headless", "--listen", str(listening), version=version, config=config)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=own_environment(listening.parent)) as process:
             try:
-                with cls.listening(socket) as editor:
+                with cls.listening(listening) as editor:
                     yield editor
             finally:
                 process.kill()  # nothing to do after `qall!`; an end all the same when a test has failed
 
     @classmethod
     @contextmanager
-    def listening(cls, socket: Path) -> Iterator[Editor]:
-        """Joins a Neovim that listens on `socket`, once the language server is attached; ends it after the block."""
-        poll(lambda: socket.exists(), f"Neovim did not listen on {socket}")
-        editor = cls(pynvim.attach("socket", path=str(socket)))
+    def on_screen(
+        cls, file: Path, folder: Path, version: str = "0.12", *, size: tuple[int, int] = (160, 32)
+    ) -> Iterator[tuple[Editor, Terminal]]:
+        """Runs Neovim in a terminal of so many columns and rows; its sockets lie in `folder`."""
+        listening = folder / "nvim.sock"
+        command = nvim_arguments(file, "--listen", str(listening), "--cmd", "set termguicolors", version=version)
+        environment = [f"{name}={value}" for name, value in own_environment(folder).items()]
+        terminal = Terminal(folder / "tmux.sock", ["env", *environment, *command], size)
+        with closing(terminal), cls.listening(listening) as editor:
+            yield editor, terminal
+
+    @classmethod
+    @contextmanager
+    def listening(cls, path: Path) -> Iterator[Editor]:
+        """Joins a Neovim that listens on `path`, once the language server is attached; ends it after the block."""
+        poll(lambda: _accepts(path), f"Neovim did not listen on {path}")
+        editor = cls(pynvim.attach("socket", path=str(path)))
         try:
             poll(lambda: editor.client_id, "the language server did not attach")
             yield editor
@@ -155,6 +195,21 @@ class Editor:
     def client_id(self) -> int | None:
         """Neovim's number for the language server, once it is attached and asked for ghost text."""
         found: int | None = self.lua(_ATTACHED)
+        return found
+
+    @property
+    def is_proposing(self) -> bool:
+        """Whether hunks are drawn that wait for a decision."""
+        marks = "vim.api.nvim_buf_get_extmarks(0, vim.api.nvim_create_namespace('midspan.preview'), 0, -1, {})"
+        return bool(self.lua(f"return #{marks} > 0"))
+
+    @property
+    def left_alone(self) -> dict[str, str]:
+        """The open files in which the server does nothing, and why; until it has its settings, that is all of them."""
+        found: dict[str, str] = self.lua("""
+            local client = vim.lsp.get_clients({ name = "midspan" })[1]
+            return client:request_sync("midspan/status", vim.empty_dict()).result.left_alone
+        """)
         return found
 
     @property
@@ -175,7 +230,7 @@ class Editor:
     @property
     def ghost(self) -> Ghost | None:
         """The ghost text on the screen, if any."""
-        found = self.lua(_GHOST)
+        found = self.lua(GHOST)
         return Ghost(*found) if found else None
 
     def press(self, keys: str) -> None:
@@ -188,10 +243,12 @@ class Editor:
         self.press(text.replace("<", "<lt>"))
         poll(lambda: len(self.line) >= before + len(text), f"{text!r} was not typed")
 
-    def find_ghost(self, text: str, write: Callable[[str], None] | None = None) -> Ghost | None:
+    def find_ghost(
+        self, text: str, write: Callable[[str], None] | None = None, deadline_s: float = DEADLINE_S
+    ) -> Ghost | None:
         """Types `text` letter by letter until a suggestion appears; None when each letter is answered with silence."""
         for letter in text:
-            if ghost := self._ghost_after(letter, write or self.type):
+            if ghost := self._ghost_after(letter, write or self.type, deadline_s):
                 return ghost
         return None
 
@@ -202,11 +259,11 @@ class Editor:
             pytest.fail(f"nothing was suggested up to {self.line!r}: {self.messages_of('Midspan status')}")
         return ghost
 
-    def _ghost_after(self, letter: str, write: Callable[[str], None]) -> Ghost | None:
+    def _ghost_after(self, letter: str, write: Callable[[str], None], deadline_s: float) -> Ghost | None:
         sent = self.lua("return watched.sent")
         write(letter)
         is_answered = "return watched.sent > ... and not next(watched.open)"
-        poll(lambda: self.ghost or self.lua(is_answered, sent), f"the server did not answer {letter!r}")
+        poll(lambda: self.ghost or self.lua(is_answered, sent), f"the server did not answer {letter!r}", deadline_s)
         return self.ghost
 
     def messages_of(self, command: str) -> str:
@@ -224,15 +281,21 @@ def poll(condition: Callable[[], Any], failure: str, deadline_s: float = DEADLIN
     return value
 
 
+def _accepts(path: Path) -> bool:
+    """Tells whether somebody listens; the file of a socket is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 class Terminal:
     """A tmux session of its own server that runs one program on a screen of known size."""
 
-    def __init__(self, socket: Path, arguments: list[str]) -> None:
+    def __init__(self, control: Path, arguments: list[str], size: tuple[int, int]) -> None:
         if shutil.which("tmux") is None:
             pytest.fail("tmux is missing; `make e2e` installs it, or install it yourself (Debian: apt install tmux)")
-        self._tmux = ["tmux", "-f", os.devnull, "-S", str(socket)]
-        size = ["-x", "160", "-y", "32"]
-        subprocess.run([*self._tmux, "new-session", "-d", *size, "--", *arguments], check=True)
+        self._tmux = ["tmux", "-f", os.devnull, "-S", str(control)]
+        columns, rows = map(str, size)
+        subprocess.run([*self._tmux, "new-session", "-d", "-x", columns, "-y", rows, "--", *arguments], check=True)
 
     def press(self, *keys: str) -> None:
         """Presses keys by tmux's names."""

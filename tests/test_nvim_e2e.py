@@ -1,29 +1,26 @@
-"""A real Neovim 0.12, the real language server and the real engine, with nothing of the user's in the way."""
+"""Real Neovims, the real language server and the real engine, with nothing of the user's in the way."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import re
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-from nvim_editor import PROGRAMS, REPOSITORY, Editor, Terminal, nvim_arguments, poll
+from nvim_editor import GHOST, PROGRAMS, REPOSITORY, SETTINGS, VERSIONS, Editor, poll
+from nvim_picture import save_svg
+from nvim_sample import LINE, go_to_gap, own_engine, run_midspan, split_sample, write_project
 
 pytestmark = pytest.mark.e2e
 
-SAMPLE = REPOSITORY / "server" / "midspan_server" / "demo" / "inventory.py"
-LINE = '            raise ValueError("quantity must be positive")'
-"""Stands twice in the sample; its second copy is taken out and typed again, so that the model has seen the answer."""
+HOLE = '            raise ValueError(f"only {item.quantity} of {___} left")'
+"""Like another line of the sample."""
 
 ENGINE_START_S = 90.0
 """Patience for a new engine: a process that imports torch and loads the model on a busy machine."""
@@ -32,12 +29,8 @@ ENGINE_START_S = 90.0
 @pytest.fixture(scope="module")
 def engine() -> Iterator[None]:
     """An engine for these tests alone, ready before the first one types."""
-    with tempfile.TemporaryDirectory(prefix="midspan-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIDSPAN_RUNTIME_DIR", f"{folder}/run")
-        patch.setenv("XDG_STATE_HOME", f"{folder}/state")
-        run_midspan("engine", "start", "--json")
+    with own_engine():
         yield
-        run_midspan("engine", "stop", "--json")
 
 
 @pytest.fixture
@@ -50,49 +43,20 @@ def socket_folder() -> Iterator[Path]:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A copy of a real file in a project of its own, with one line taken out; returns the file."""
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text('[project]\nname = "shop"\n')
-    head, tail = split_sample()
-    file = folder / "inventory.py"
-    file.write_text(f"{head}            \n{tail}")
-    return file
+    return write_project(tmp_path / "shop")
 
 
-@pytest.fixture
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps Neovim's files out of the user's folders and puts the tested `midspan` first on PATH."""
-    monkeypatch.setenv("PATH", f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}")
-    for name in ("STATE", "DATA", "CONFIG", "CACHE"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-
-
-@pytest.fixture
-def editor(engine: None, own_folders: None, project: Path, socket_folder: Path) -> Iterator[Editor]:
+@pytest.fixture(params=VERSIONS)
+def editor(request: pytest.FixtureRequest, engine: None, project: Path, socket_folder: Path) -> Iterator[Editor]:
     """Neovim at the end of the emptied line, in insert mode."""
-    with Editor.headless(project, socket_folder / "nvim.sock") as opened:
+    with Editor.headless(project, socket_folder / "nvim.sock", request.param) as opened:
         go_to_gap(opened)
         yield opened
-
-
-def run_midspan(*arguments: str) -> dict[str, object]:
-    done = subprocess.run([PROGRAMS / "midspan", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
 
 
 def engine_pid() -> int | None:
     status = run_midspan("status", "--json")["engine"]
     return int(status["pid"]) if isinstance(status, dict) else None
-
-
-def split_sample() -> tuple[str, str]:
-    text = SAMPLE.read_text()
-    assert text.count(f"{LINE}\n") == 2, "the sample repeats its line"
-    head, _, tail = text.rpartition(f"{LINE}\n")
-    return head, tail
 
 
 def counts(opened: Editor) -> dict[str, int]:
@@ -102,13 +66,6 @@ def counts(opened: Editor) -> dict[str, int]:
         return client:request_sync("midspan/status", vim.empty_dict()).result.counts
     """)
     return found
-
-
-def go_to_gap(opened: Editor) -> None:
-    head, _ = split_sample()
-    opened.nvim.command(f"{head.count(chr(10)) + 1}")
-    opened.press("A")
-    poll(lambda: opened.mode == "i", "Neovim did not go into insert mode")
 
 
 def test_accepting_inserts_exactly_the_ghost_text_between_prefix_and_suffix(editor: Editor) -> None:
@@ -137,17 +94,16 @@ def test_accepting_a_word_keeps_the_rest_of_the_suggestion_on_the_screen(editor:
     ghost = editor.type_until_ghost(LINE.strip())
     before = editor.line
     # Looked at in the same breath, before Neovim asks the server again.
-    line, rest = editor.lua("""
+    line, left = editor.lua(f"""
         local before = vim.api.nvim_get_current_line()
         require("midspan").accept_word()
         vim.wait(10000, function() return vim.api.nvim_get_current_line() ~= before end, 5)
-        local namespace = vim.api.nvim_create_namespace("nvim.lsp.inline_completion")
-        local marks = vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })
-        return { vim.api.nvim_get_current_line(), marks[1] and marks[1][4].virt_text[1][1] or "" }
+        local function ghost() {GHOST} end
+        return {{ vim.api.nvim_get_current_line(), ghost() }}
     """)
-    word = line.removeprefix(before)
+    word, rest = line.removeprefix(before), left[2] if left else ""
     assert word
-    assert f"{word}{rest}" == ghost.text.split("\n")[0]
+    assert f"{word}{rest}" == ghost.text
 
 
 def test_accepting_after_typing_on_leaves_no_letter_behind(editor: Editor) -> None:
@@ -286,6 +242,68 @@ def test_restart_brings_a_new_server_that_suggests_again(editor: Editor) -> None
     editor.type_until_ghost(LINE.strip())
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_with_popup_the_completion_menu_offers_what_ghost_text_would(
+    version: str, engine: None, project: Path, socket_folder: Path
+) -> None:
+    config = (
+        f"vim.lsp.config('midspan', {{ settings = {{ midspan = {{ popup = true, {SETTINGS} }} }} }}); "
+        "vim.o.completeopt = 'menuone,noinsert'; "
+        "vim.api.nvim_create_autocmd('LspAttach', { callback = function(event) "
+        "vim.lsp.completion.enable(true, event.data.client_id, event.buf, {}) end }); "
+    )
+    with Editor.headless(project, socket_folder / "nvim.sock", version, config) as opened:
+        go_to_gap(opened)
+        opened.type('raise ValueError("quantity must be')
+        opened.press("<C-x><C-o>")
+        is_open = "return vim.fn.pumvisible() == 1"
+        poll(lambda: opened.lua(is_open), "no menu", deadline_s=ENGINE_START_S)
+        assert opened.ghost is None, "the same text is offered twice"
+        opened.press("<C-y>")
+        poll(lambda: LINE in opened.text.split("\n"), f"the entry was not inserted: {opened.line!r}")
+        poll(lambda: counts(opened).get("accepted") == 1, "the accepted entry was not counted")
+
+
+def test_a_hole_is_filled_previewed_accepted_and_undone_while_the_canvas_is_watched(editor: Editor) -> None:
+    editor.press("<Esc>cc" + HOLE.strip() + "<Esc>")
+    poll(lambda: editor.mode == "n" and editor.line == HOLE, "the hole was not typed")
+    before = editor.text
+    poll(lambda: not editor.left_alone, "the server was not configured")
+    editor.nvim.command("Midspan watch")
+    editor.nvim.command(".Midspan holes")
+    poll(lambda: editor.is_proposing, "nothing was proposed", deadline_s=ENGINE_START_S)
+    assert editor.text == before, "nothing changes before it is accepted"
+    titles = editor.lua("""
+        return vim.tbl_map(function(window)
+          local title = vim.api.nvim_win_get_config(window).title
+          return title and title[1][1] or ""
+        end, vim.api.nvim_list_wins())
+    """)
+    assert any("pass" in title for title in titles), "no draft was drawn"
+    editor.nvim.command("Midspan watch")
+    editor.nvim.command("Midspan accept")
+    assert "___" not in editor.line
+    assert editor.line.startswith(HOLE.partition("___")[0])
+    editor.press("u")
+    poll(lambda: editor.text == before, "undo did not bring the hole back")
+
+
+def test_a_preset_is_done_and_an_instruction_is_declined_with_what_the_checkpoint_can_do(editor: Editor) -> None:
+    editor.press("<Esc>")
+    poll(lambda: not editor.left_alone, "the server was not configured")
+    editor.lua("messages = {} vim.notify = function(message) table.insert(messages, message) end")
+    editor.nvim.command("1Midspan edit translate this into French")
+    told = poll(lambda: editor.lua("return messages[1]"), "no answer")
+    assert "follows no instructions; it can fill a selection anew" in told
+    head, _ = split_sample()
+    editor.nvim.command(f"{head.count(chr(10)) + 2}Midspan edit refill")
+    told = poll(lambda: editor.lua("return messages[2]"), "no answer", deadline_s=ENGINE_START_S)
+    assert told.startswith("Midspan: ")
+    if editor.is_proposing:
+        editor.nvim.command("Midspan reject all")
+        assert "0 of" in editor.lua("return messages[#messages]")
+
+
 def test_a_killed_engine_lets_typing_go_on_and_ghost_text_comes_back(editor: Editor) -> None:
     editor.type_until_ghost(LINE.strip())
     pid = engine_pid()
@@ -300,18 +318,17 @@ def test_a_killed_engine_lets_typing_go_on_and_ghost_text_comes_back(editor: Edi
     def appears() -> bool:
         editor.press("<Esc>cc")
         poll(lambda: editor.line.strip() == "" and editor.mode == "i", "the line was not emptied")
-        return editor.find_ghost(LINE.strip()) is not None
+        return editor.find_ghost(LINE.strip(), deadline_s=ENGINE_START_S) is not None
 
     poll(appears, "ghost text did not come back", deadline_s=ENGINE_START_S)
     assert engine_pid() not in (None, pid)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 def test_in_a_terminal_the_ghost_text_has_its_own_colour(
-    engine: None, own_folders: None, project: Path, socket_folder: Path
+    version: str, engine: None, project: Path, socket_folder: Path
 ) -> None:
-    listening = socket_folder / "nvim.sock"
-    arguments = nvim_arguments(project, "--listen", str(listening), "--cmd", "set termguicolors")
-    with closing(Terminal(socket_folder / "tmux.sock", arguments)) as terminal, Editor.listening(listening) as opened:
+    with Editor.on_screen(project, socket_folder, version) as (opened, terminal):
         go_to_gap(opened)
         ghost = opened.type_until_ghost(LINE.strip(), terminal.type)
         colour = opened.lua("return vim.api.nvim_get_hl(0, { name = 'ComplHint', link = false }).fg")
@@ -320,7 +337,9 @@ def test_in_a_terminal_the_ghost_text_has_its_own_colour(
             lambda: (drawn := terminal.capture()) and is_ghost(drawn, typed, shown, colour) and drawn,
             "the ghost text did not reach the screen in its own colour",
         )
-    keep_artefact(screen)
+    artefacts = REPOSITORY / ".cache" / "artifacts"
+    artefacts.mkdir(parents=True, exist_ok=True)
+    save_svg(screen, artefacts / f"neovim-{version}.svg", f"Midspan in Neovim {version}")
 
 
 def is_ghost(screen: str, typed: str, shown: str, colour: int) -> bool:
@@ -341,13 +360,3 @@ def colour_at(text: Text, offset: int) -> int | None:
         return None
     red, green, blue = color.triplet
     return red << 16 | green << 8 | blue
-
-
-def keep_artefact(screen: str) -> None:
-    """Writes the screen to .cache/artifacts, with its escape sequences and as a picture."""
-    folder = REPOSITORY / ".cache" / "artifacts"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "neovim.ansi").write_text(screen)
-    console = Console(record=True, width=160, file=io.StringIO(), color_system="truecolor", force_terminal=True)
-    console.print(Text.from_ansi(screen), soft_wrap=True)
-    console.save_svg(str(folder / "neovim.svg"), title="Midspan in Neovim")

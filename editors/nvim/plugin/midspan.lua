@@ -1,46 +1,66 @@
--- Defines names only; the modules are loaded when a server attaches or a key is pressed.
+-- Defines names only; the modules are loaded when a server attaches, a command runs or a key is pressed.
 
 if vim.g.loaded_midspan then
   return
 end
 vim.g.loaded_midspan = true
 
+---@param modes string|string[]
 ---@param name string
----@param action string a function of the module `midspan`
+---@param module string
+---@param action string a function of the module
 ---@param desc string
-local function plug(name, action, desc)
-  vim.keymap.set("i", ("<Plug>(midspan-%s)"):format(name), function()
-    require("midspan")[action]()
+local function plug(modes, name, module, action, desc)
+  vim.keymap.set(modes, ("<Plug>(midspan-%s)"):format(name), function()
+    require(module)[action]()
   end, { desc = "Midspan: " .. desc })
 end
 
-plug("accept", "accept", "accept the suggestion")
-plug("accept-word", "accept_word", "accept the next word of the suggestion")
-plug("accept-line", "accept_line", "accept the next line of the suggestion")
-plug("next", "next", "show the next suggestion")
-plug("prev", "prev", "show the previous suggestion")
-plug("dismiss", "dismiss", "dismiss the suggestion")
-vim.keymap.set({ "n", "i" }, "<Plug>(midspan-toggle)", function()
-  require("midspan").toggle()
-end, { desc = "Midspan: switch suggestions on or off" })
+plug("i", "accept", "midspan", "accept", "accept the suggestion")
+plug("i", "accept-word", "midspan", "accept_word", "accept the next word of the suggestion")
+plug("i", "accept-line", "midspan", "accept_line", "accept the next line of the suggestion")
+plug("i", "next", "midspan", "next", "show the next suggestion")
+plug("i", "prev", "midspan", "prev", "show the previous suggestion")
+plug("i", "dismiss", "midspan", "dismiss", "dismiss the suggestion")
+plug({ "n", "i" }, "toggle", "midspan", "toggle", "switch suggestions on or off")
+plug("n", "hunk-accept", "midspan.hunks", "accept", "accept the proposed hunk")
+plug("n", "hunk-reject", "midspan.hunks", "reject", "reject the proposed hunk")
+plug("n", "hunk-accept-all", "midspan.hunks", "accept_all", "accept all proposed hunks")
+plug("n", "hunk-reject-all", "midspan.hunks", "reject_all", "reject all proposed hunks")
+plug("n", "hunk-next", "midspan.hunks", "next", "go to the next proposed hunk")
+plug("n", "hunk-prev", "midspan.hunks", "prev", "go to the previous proposed hunk")
+vim.keymap.set({ "n", "x" }, "<Plug>(midspan-edit)", ":Midspan edit<CR>", { silent = true, desc = "Midspan: edit" })
+vim.keymap.set({ "n", "x" }, "<Plug>(midspan-holes)", ":Midspan holes<CR>", { silent = true, desc = "Midspan: holes" })
 
 vim.api.nvim_create_user_command("Midspan", function(command)
-  require("midspan.command").run(command.fargs)
+  require("midspan.command").run(command)
 end, {
-  nargs = "?",
-  desc = "Midspan: status, toggle or restart",
-  complete = function(lead)
-    return require("midspan.command").complete(lead)
+  nargs = "*",
+  range = true,
+  desc = "Midspan: status, toggle, edit, holes and more",
+  complete = function(lead, line)
+    return require("midspan.command").complete(lead, line)
   end,
 })
 
+local group = vim.api.nvim_create_augroup("midspan", {})
 vim.api.nvim_create_autocmd("LspAttach", {
-  group = vim.api.nvim_create_augroup("midspan", {}),
+  group = group,
   desc = "Midspan: switch inline completion on in the buffer",
   callback = function(event)
     local client = vim.lsp.get_client_by_id(event.data.client_id)
-    if client and client.name == "midspan" then
+    -- Older ones lack what the adapter calls; checkhealth says so.
+    if client and client.name == "midspan" and vim.fn.has("nvim-0.11") == 1 then
       require("midspan.guard").attach(client, event.buf)
+    end
+  end,
+})
+vim.api.nvim_create_autocmd("LspProgress", {
+  group = group,
+  desc = "Midspan: show how far an edit is",
+  callback = function(event)
+    if package.loaded["midspan.edit"] then
+      package.loaded["midspan.edit"].progress(event.data.client_id, event.data.params)
     end
   end,
 })

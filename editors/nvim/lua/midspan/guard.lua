@@ -1,11 +1,14 @@
---- Stands between Neovim's inline completion and the server, where Neovim 0.12 needs help.
+--- Stands between what draws the ghost text and the server, where Neovim 0.12 needs help; 0.11 gets the same.
 ---
 --- 0.12 shows whichever answer arrives last, keeps old ghost text when an answer is null or an error, never withdraws
 --- a request while the user types on, and accepts a text at the place where it was asked for even when more was typed
 --- since. The guard wraps the one client's `request`: it withdraws superseded requests, drops their answers, carries
 --- each answer on to where the cursor stands when it arrives, and turns null and errors into an empty list.
+local ghost = require("midspan.ghost")
 local report = require("midspan.report")
 local suggestion = require("midspan.suggestion")
+local switch = require("midspan.switch")
+local withdraw = require("midspan.withdraw")
 
 local M = {}
 
@@ -17,7 +20,7 @@ local TRIGGER_INVOKED = 1
 ---@field serial integer the newest request
 ---@field suggestions midspan.Suggestion[] the shown one first
 ---@field place? midspan.Place where they were last valid
----@field handler? lsp.Handler Neovim's own, which draws what it is given
+---@field handler? lsp.Handler of what asked; it draws what it is given
 ---@field ctx? lsp.HandlerContext of the last answer
 ---@field dismissed? integer changedtick at which the user wanted nothing shown
 
@@ -42,7 +45,7 @@ local function draw(bufnr, suggestions, place)
   local state = shown[bufnr]
   state.suggestions, state.place = suggestions, place
   local filter = { bufnr = bufnr, client_id = state.client.id }
-  if not (state.handler and state.ctx and vim.lsp.inline_completion.is_enabled(filter)) then
+  if not (state.handler and state.ctx and ghost.is_enabled(filter)) then
     return
   end
   local items = vim.tbl_map(function(each)
@@ -79,16 +82,6 @@ local function follow(bufnr)
   draw(bufnr, now and carry_all(state.suggestions, state.place, now) or {}, now)
 end
 
----@param client vim.lsp.Client
----@param bufnr integer
-local function withdraw(client, bufnr)
-  for id, request in pairs(client.requests) do
-    if request.type == "pending" and request.method == METHOD and request.bufnr == bufnr then
-      client:cancel_request(id)
-    end
-  end
-end
-
 ---@param state midspan.Shown
 ---@param asked midspan.Place
 ---@param bufnr integer
@@ -100,7 +93,7 @@ local function answer_for(state, asked, bufnr)
     local now = place_in(bufnr)
     local is_wanted = shown[bufnr] == state
       and state.serial == serial
-      and M.is_enabled()
+      and switch.is_on(bufnr)
       and state.dismissed ~= vim.b[bufnr].changedtick
     if not is_wanted or not now or not vim.startswith(vim.api.nvim_get_mode().mode, "i") then
       return
@@ -120,12 +113,6 @@ local function answer_for(state, asked, bufnr)
   end
 end
 
---- Says whether suggestions are switched on (`vim.g.midspan_enabled`, unset means on).
----@return boolean
-function M.is_enabled()
-  return vim.g.midspan_enabled ~= false and vim.g.midspan_enabled ~= 0
-end
-
 ---@param client vim.lsp.Client
 local function wrap(client)
   local send = client.request
@@ -135,7 +122,7 @@ local function wrap(client)
       return send(self, method, params, handler, bufnr)
     end
     bufnr = (bufnr and bufnr ~= 0) and bufnr or vim.api.nvim_get_current_buf()
-    if not M.is_enabled() then
+    if not switch.is_on(bufnr) then
       -- Answered here, so that switching off leaves the engine alone whoever asks.
       if method ~= METHOD and handler then
         local ctx = { method = method, client_id = client.id, bufnr = bufnr, params = params }
@@ -153,7 +140,7 @@ local function wrap(client)
       return true, nil
     end
     state.dismissed = nil
-    withdraw(client, bufnr)
+    withdraw(client, bufnr, METHOD)
     state.handler = handler
     return send(self, method, params, answer_for(state, asked, bufnr), bufnr)
   end
@@ -162,7 +149,14 @@ end
 ---@type table<integer, true> ids of the clients whose requests pass through here
 local wrapped = {}
 
---- Takes charge of a buffer that the server was attached to, and switches inline completion on where Neovim has it.
+--- Says whether the user has chosen the completion menu (the setting `popup`) rather than ghost text.
+---@param client vim.lsp.Client
+---@return boolean
+function M.is_popup(client)
+  return client.server_capabilities.completionProvider ~= nil
+end
+
+--- Takes charge of a buffer that the server was attached to, and switches inline completion on.
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 function M.attach(client, bufnr)
@@ -170,11 +164,11 @@ function M.attach(client, bufnr)
     wrapped[client.id] = true
     wrap(client)
   end
-  if not vim.lsp.inline_completion then
-    return -- before 0.12; checkhealth says what to do
+  if M.is_popup(client) then
+    return -- the same text is not offered twice
   end
   shown[bufnr] = { client = client, serial = 0, suggestions = {} }
-  vim.lsp.inline_completion.enable(true, { bufnr = bufnr })
+  ghost.enable(true, { bufnr = bufnr })
   if vim.api.nvim_get_mode().mode:sub(1, 1) == "i" and vim.api.nvim_get_current_buf() == bufnr then
     -- What was typed before the server was there deserves an answer too; Neovim asks when the cursor moves. It creates
     -- what hears of that in a callback that it schedules after LspAttach, so ours has to be scheduled from a later one.
@@ -241,7 +235,7 @@ function M.dismiss(bufnr)
   if not state then
     return
   end
-  withdraw(state.client, bufnr)
+  withdraw(state.client, bufnr, METHOD)
   state.serial = state.serial + 1
   state.dismissed = vim.b[bufnr].changedtick
   draw(bufnr, {}, place_in(bufnr))
@@ -254,7 +248,7 @@ function M.cycle(bufnr, step)
   local state = shown[bufnr]
   local n = state and #state.suggestions or 0
   if n > 1 then
-    vim.lsp.inline_completion.select({ bufnr = bufnr, count = step })
+    ghost.select({ bufnr = bufnr, count = step })
     local rotated = {}
     for i = 1, n do
       rotated[i] = state.suggestions[(i - 1 + step) % n + 1]

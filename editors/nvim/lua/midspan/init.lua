@@ -1,7 +1,9 @@
 --- What keys and users call. Nothing needs to be set up: `vim.lsp.enable("midspan")` starts everything.
+local ghost = require("midspan.ghost")
 local guard = require("midspan.guard")
 local report = require("midspan.report")
 local suggestion = require("midspan.suggestion")
+local switch = require("midspan.switch")
 
 local M = {}
 
@@ -36,7 +38,7 @@ local function accept(part)
     return false
   end
   -- `get` waits until the text may be changed, so that this works in an <expr> map; by then more may have been typed.
-  return vim.lsp.inline_completion.get({
+  return ghost.get({
     bufnr = bufnr,
     on_accept = function(item)
       local candidates, now = guard.at_cursor(bufnr)
@@ -91,14 +93,11 @@ function M.dismiss()
   guard.dismiss(vim.api.nvim_get_current_buf())
 end
 
---- Switches suggestions on or off everywhere. Switched off, nothing is asked of the server.
-function M.toggle()
-  local is_on = not guard.is_enabled()
-  if not is_on then
-    guard.dismiss(vim.api.nvim_get_current_buf())
-  end
-  vim.g.midspan_enabled = is_on
-  vim.notify(is_on and "Midspan: suggestions on" or "Midspan: suggestions off")
+--- Switches suggestions on or off. Switched off, nothing is asked of the server.
+---@param bufnr? integer 0 for the current buffer; everywhere when absent
+function M.toggle(bufnr)
+  guard.dismiss(vim.api.nvim_get_current_buf())
+  vim.notify("Midspan: " .. switch.toggle(bufnr))
 end
 
 return M
