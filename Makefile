@@ -2,13 +2,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 NEOVIM := $(CURDIR)/.cache/neovim
+WORKBENCH := $(CURDIR)/.cache/vscode
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test slow e2e lint types fix bench soak vscode ci
+.PHONY: help setup demo test slow e2e e2e-nvim e2e-vscode lint types fix bench soak pictures gpu-train vscode ci
 
 help: ## show these targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install Midspan with its test tools (minutes once, then instant)
 
@@ -21,12 +22,19 @@ test: $(STAMP) ## run the ordinary tests (about 3 minutes on 2 cores)
 slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -m "slow and not e2e"
 
-e2e: $(STAMP) ## drive a real Neovim 0.12 (fetched into .cache, the system stays as it is; needs tmux)
+e2e: e2e-nvim e2e-vscode ## drive real editors, both of the next two
+
+e2e-nvim: $(STAMP) ## drive real Neovims 0.12 and 0.11 (fetched into .cache, the system stays as it is; needs tmux)
 	@command -v tmux >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends tmux; } \
-		|| { echo "The editor tests need tmux. Install it (Debian: sudo apt install tmux) and run 'make e2e' again." >&2; exit 1; }
+		|| { echo "The editor tests need tmux. Install it (Debian: sudo apt install tmux) and run 'make e2e-nvim' again." >&2; exit 1; }
 	@[ -n "$$MIDSPAN_NVIM" ] || PATH="$(CURDIR)/$(BIN):$$PATH" bash tests/neovim/install.sh "$(NEOVIM)"
-	MIDSPAN_NVIM="$${MIDSPAN_NVIM:-$(NEOVIM)/bin/nvim}" $(BIN)/pytest -m e2e
+	@[ -n "$$MIDSPAN_NVIM_OLDER" ] || bash tests/neovim/install_older.sh "$(NEOVIM)-0.11"
+	MIDSPAN_NVIM="$${MIDSPAN_NVIM:-$(NEOVIM)/bin/nvim}" $(BIN)/pytest -m e2e --ignore tests/vscode
+
+e2e-vscode: $(STAMP) vscode ## drive a real VS Code workbench in Chromium (fetched into .cache; needs Node 20 and Chromium)
+	PYTHON="$(CURDIR)/$(BIN)/python" bash tests/vscode/install.sh "$(WORKBENCH)"
+	$(BIN)/pytest -m e2e tests/vscode
 
 lint: $(STAMP) ## check rules and formatting
 	$(BIN)/ruff check .
@@ -44,6 +52,16 @@ bench: $(STAMP) ## measure latency and throughput of this machine
 
 soak: $(STAMP) ## type in eight editors, kill the engine, storm it with connects: 8 minutes
 	cd tests && ../$(BIN)/python -m soak typing && ../$(BIN)/python -m soak chaos && ../$(BIN)/python -m soak storm
+
+gpu-train: ## train python-medium on one GPU, DATA=FILE of `midspan train pack` and RUN=FOLDER given; stops after 11 minutes
+	@[ -f "$(DATA)" ] && [ -n "$(RUN)" ] || { echo "make gpu-train needs DATA=FILE, made by 'midspan train pack FILE', and RUN=FOLDER" >&2; exit 1; }
+	PYTHONPATH=engine:kernels $(PYTHON) -m midspan_engine train python-medium --device cuda --nice 0 --stop-after 11 --data "$(DATA)" --run "$(RUN)" $(OPTIONS)
+
+pictures: $(STAMP) vscode ## make the README's pictures from the screens of the real editors (needs tmux, Node, Chromium)
+	@[ -n "$$MIDSPAN_NVIM" ] || PATH="$(CURDIR)/$(BIN):$$PATH" bash tests/neovim/install.sh "$(NEOVIM)"
+	cd tests && MIDSPAN_NVIM="$${MIDSPAN_NVIM:-$(NEOVIM)/bin/nvim}" ../$(BIN)/python -m nvim_picture ../docs/pictures
+	PYTHON="$(CURDIR)/$(BIN)/python" bash tests/vscode/install.sh "$(WORKBENCH)"
+	cd tests/vscode && ../../$(BIN)/python -m pictures ../../docs/pictures
 
 vscode: ## build the VS Code extension (.vsix); needs Node 20 or newer
 	@command -v npm >/dev/null || { echo "The VS Code extension is built with Node 20 or newer. Install it (Debian: sudo apt install nodejs npm) and run 'make vscode' again." >&2; exit 1; }

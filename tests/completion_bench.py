@@ -9,6 +9,7 @@ from pathlib import Path
 from engine_host import ScriptedHost, listening
 from midspan_server.completion import Completer
 from midspan_server.context import Selected
+from midspan_server.drafts import ShownDraft, Watch
 from midspan_server.engine_client import EngineClient
 from midspan_server.launch import Launch
 from midspan_server.settings import Trigger
@@ -26,7 +27,10 @@ class Bench:
         self.host = host
         self.told: list[str] = []
         self.shown: list[Status] = []
-        self.completer = Completer(lambda checkpoint: EngineClient(launch), self.told.append, self.shown.append)
+        self.drafts: list[ShownDraft] = []
+        self.watch = Watch(self.drafts.append)
+        connect = lambda checkpoint: EngineClient(launch)  # noqa: E731
+        self.completer = Completer(connect, self.told.append, self.shown.append, self.watch)
 
     def open(self, marked: str, uri: str = URI, language: str = "python", path: str = "/home/me/a.py") -> Position:
         """Opens a text with `║` for the cursor and returns the cursor."""

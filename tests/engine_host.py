@@ -59,6 +59,7 @@ class ScriptedHost:
         self.connections: list[asyncio.Task[None]] = []
         self.states: list[tuple[str, float]] = []
         """State and progress that the next statuses tell, one by one; after that the host is ready."""
+        self.follows_instructions = False
         self.n_statuses = 0
         self.n_gone = 0
         """Connections that have ended."""
@@ -109,7 +110,14 @@ class ScriptedHost:
                 self.n_statuses += 1
                 state, progress = self.states.pop(0) if self.states else ("ready", 1.0)
                 status = EngineStatus(
-                    id=which, version="0", pid=1, checkpoint="none", device="cpu", state=state, progress=progress
+                    id=which,
+                    version="0",
+                    pid=1,
+                    checkpoint="none",
+                    device="cpu",
+                    state=state,
+                    progress=progress,
+                    instructions=self.follows_instructions,
                 )
                 await self._send(writer, status)
 

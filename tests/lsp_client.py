@@ -33,6 +33,8 @@ class LspClient:
         """The answer to `workspace/configuration`."""
         self.asked: list[str] = []
         """The requests of the server."""
+        self.asked_with: list[tuple[str, Any]] = []
+        """The same with their parameters."""
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._news = asyncio.Condition()
@@ -136,7 +138,9 @@ class LspClient:
         which = message.get("id")
         if "method" in message and which is not None:
             self.asked.append(message["method"])
-            result = [self.configuration] if message["method"] == "workspace/configuration" else None
+            self.asked_with.append((message["method"], message.get("params")))
+            own = {"workspace/configuration": [self.configuration], "workspace/applyEdit": {"applied": True}}
+            result = own.get(message["method"])
             self.send({"id": which, "result": result})
         elif "method" in message:
             self.notes.append((message["method"], message.get("params")))

@@ -42,6 +42,7 @@ class Shape:
     hidden: int = 64
     intermediate: int = 96
     experts: int = 8
+    expert_width: int = 24
     top_k: int = 2
     window: int = 8
     canvas: int = 16
@@ -175,7 +176,7 @@ def _config(shape: Shape) -> DiffusionGemmaConfig:
         "sliding_window": shape.window,
         "num_experts": shape.experts,
         "top_k_experts": shape.top_k,
-        "moe_intermediate_size": 24,
+        "moe_intermediate_size": shape.expert_width,
         "max_position_embeddings": 1024,
         "use_bidirectional_attention": "vision",
     }

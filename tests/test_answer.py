@@ -12,7 +12,7 @@ from midspan_engine.protocol import Candidate, Draft, Filled, Slot, Stats
 from midspan_server.answer import json_answer, piped_answer, print_answer
 from midspan_server.excerpt import SUGGESTION_STYLE, excerpt
 from midspan_server.source import Source, decode_source
-from midspan_server.watch import canvas_text, watching
+from midspan_server.terminal_canvas import canvas_text, watching
 
 CRLF = decode_source(Path("shop.py"), b"def total(\r\n    pass\r\n")
 TWO_LINES = Filled(
@@ -66,7 +66,7 @@ def test_json_has_the_promised_shape() -> None:
     assert msgspec.json.decode(json_answer(TWO_LINES, CRLF)) == {
         "candidates": [{"text": "price,\r\n    n", "confidence": 0.75}, {"text": "n", "confidence": 0.5}],
         "silence": None,
-        "stats": {"ms": 12.3, "steps": 2, "encoder_steps": 5, "decoder_ms": 9.9},
+        "stats": {"ms": 12.3, "steps": 2, "encoder_steps": 5, "carried_steps": 0, "decoder_ms": 9.9},
     }
     silent = msgspec.json.decode(json_answer(Filled(id=1, silence="nothing fits"), CRLF))
     assert (silent["candidates"], silent["silence"]) == ([], "nothing fits")

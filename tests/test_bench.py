@@ -25,7 +25,7 @@ def report() -> Report:
         "--checkpoint",
         str(CHECKPOINT),
     ]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=600)
     return msgspec.json.decode(done.stdout, type=Report)
 
 
@@ -39,6 +39,19 @@ def test_latency_is_told_beside_the_same_weights_run_token_by_token(report: Repo
     assert report.canvas.steps >= 1
     assert 0 < report.canvas.decoder_share < 1
     assert report.canvas.n_encoded < 10, "the prefix is warm"
+
+
+@pytest.mark.slow
+def test_keys_are_timed_through_the_server_in_every_situation(report: Report) -> None:
+    situations = ["cold start", "warm prefix", "typed through", "after an edit above", "carried on"]
+    assert list(report.keys) == situations
+    for name in ("cold start", "warm prefix", "after an edit above"):
+        timing = report.keys[name]
+        assert timing.n
+        assert 0 < timing.p50_ms <= timing.p90_ms
+    assert report.keys["typed through"].p50_ms < report.keys["warm prefix"].p50_ms < report.keys["cold start"].p50_ms
+    assert report.rows[1] == 1
+    assert 0 <= report.carried_on.n_carried <= report.carried_on.n_keys
 
 
 @pytest.mark.slow

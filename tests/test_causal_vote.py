@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import msgspec
@@ -107,6 +108,24 @@ def test_the_encoder_alone_commits_what_it_is_sure_of_and_stops_in_doubt() -> No
 
 
 @torch.inference_mode()
+def test_typed_text_is_certain_and_the_token_in_which_it_ends_is_weighed_anew_given_that() -> None:
+    scene = Scene(infill=msgspec.structs.replace(VOTING, sure_confidence=1e-9))
+    spellings = embedded_tokens().spellings
+    given, half, behind = map(spellings.index, (b"self", b"append", b"("))
+    for token in (given, half, behind):
+        scene.order.commit(0, 0, token, 0.01)
+    required = b"selfapp"
+    scene.order.go_on(dataclasses.replace(scene.order.task, required=(required,)))
+    assert scene.order.confidence_BG[0, 0] == 1
+    assert scene.order.committed(0, 0) == [given, half, behind]
+    assert scene.order.required(0, 0) == b""
+    expected = scene.vote._rules.constrain(scene.causal([*QUOTED, given])[None], 0, b"app", True).softmax(-1)[0, half]
+    scene.vote.run_ahead(scene.order, lambda: False)
+    assert float(scene.order.confidence_BG[0, 1]) == pytest.approx(float(expected), abs=1e-4)
+    assert float(scene.order.confidence_BG[0, 2]) == pytest.approx(0.01)
+
+
+@torch.inference_mode()
 def test_a_cancelled_fill_commits_nothing_more() -> None:
     scene = Scene(infill=msgspec.structs.replace(VOTING, sure_confidence=1e-9))
     scene.vote.run_ahead(scene.order, lambda: True)
@@ -129,7 +148,9 @@ def test_what_the_document_repeats_is_mixed_into_the_vote() -> None:
     scene = Scene(infill=infill)
     repeats = Repeats([31, 200, 201, 20, 31], [300, 301], end=BLANK, breaks=frozenset(), weights=(0.9,))
     rules = GapRules(embedded_tokens(), BLANK)
-    CausalVote(infill, rules, scene.reader, repeats, PAD).run_ahead(scene.order, lambda: False)
+    CausalVote(infill, rules, scene.reader, lambda between, following: repeats, PAD).run_ahead(
+        scene.order, lambda: False
+    )
     assert scene.order.slots_BG[0, :2].tolist() == [200, 201]
 
 

@@ -47,7 +47,7 @@ def pid_of_engine(environment: Environment) -> int:
 def test_json_has_a_candidate_on_one_line_and_its_cost(environment: Environment, shop: Path) -> None:
     answer = answer_of(midspan(environment, "fill", shop, "--at", "2:12", "--json"))
     assert answer["silence"] is None
-    assert answer["stats"].keys() == {"ms", "steps", "encoder_steps", "decoder_ms"}
+    assert answer["stats"].keys() == {"ms", "steps", "encoder_steps", "carried_steps", "decoder_ms"}
     assert answer["stats"]["steps"] + answer["stats"]["encoder_steps"] >= 1
     (candidate,) = answer["candidates"]
     assert 0 <= candidate["confidence"] <= 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.config import GenerationConfig, InfillConfig
-from midspan_engine.denoise import Settled, condition, denoise
+from midspan_engine.denoise import Settled, begin, condition, denoise
 from midspan_engine.errors import Cancelled, EngineError
 from midspan_engine.generate import denoise_canvas
 from midspan_engine.healing import GapRules
@@ -59,7 +59,8 @@ def run(
 ) -> Settled:
     model = model or tiny_model()
     rules = GapRules(embedded_tokens(), infill.blank_token_id)
-    return denoise(model, context_cache(model), task, rules, infill, generation, is_cancelled, on_step)
+    settling = begin(model, task, rules, infill, generation)
+    return denoise(model, context_cache(model), settling, generation.max_denoising_steps, is_cancelled, on_step)
 
 
 @contextmanager
@@ -231,10 +232,8 @@ def test_without_pins_the_entropy_order_is_the_reference_sampler_draw_for_draw(s
     settled = denoise(
         model,
         context_cache(model),
-        task,
-        None,
-        REFERENCE,
-        generation,
+        begin(model, task, None, REFERENCE, generation),
+        generation.max_denoising_steps,
         lambda: False,
         lambda _, order: drafts.append(order.draft_BG.clone()),
     )

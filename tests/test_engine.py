@@ -16,7 +16,7 @@ from midspan_engine.engine import MAX_CANDIDATES, Engine
 from midspan_engine.errors import Cancelled, CheckpointError, InputError
 from midspan_engine.protocol import Draft, Fill
 from served_checkpoint import CHECKPOINT
-from tiny_engine import BLANKS, REFERENCE, fill, tiny_engine, tiny_model
+from tiny_engine import BLANKS, PROBED, REFERENCE, fill, tiny_engine, tiny_model
 
 PREFIX = "import os\n\n\ndef total(values):\n    result = "
 SUFFIX = "\n    return result\n"
@@ -31,7 +31,7 @@ texts = st.lists(
 @settings(max_examples=30)
 @given(
     parts=st.lists(texts, min_size=2, max_size=3),
-    infill=st.sampled_from([BLANKS, REFERENCE]),
+    infill=st.sampled_from([BLANKS, REFERENCE, PROBED]),
     n_candidates=st.integers(1, 3),
     single_line=st.booleans(),
     max_steps=st.integers(1, 16),

@@ -132,6 +132,7 @@ def test_status_is_answered_while_the_model_is_loading(hosts: Hosts) -> None:
     status = client.status()
     assert status.n_parameters > 0
     assert "python" in status.languages
+    assert not status.instructions
     assert status.checkpoint == str(CHECKPOINT)
 
 

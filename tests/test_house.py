@@ -27,16 +27,24 @@ LEAVES = CLIENT_SIDE | {"midspan_engine.config"}
 ENGINE_LAYERS = (
     ("__main__",),
     ("host", "bench", "verify"),
+    ("bench_keys",),
     ("worker", "connection", "watchdog", "endpoint", "footprint", "evaluation", "training", "generate", "causal"),
+    ("edit",),
+    ("likelihood",),
     ("engine",),
+    ("unsettled", "probe"),
+    ("echo",),
+    ("length_policy", "side_by_side"),
     ("prefix_cache", "denoise"),
     ("causal_vote",),
     ("prompt", "causal_reader", "repeats", "left_to_right", "entropy_order"),
-    ("order", "healing", "canvas", "noise", "accept", "tokens"),
+    ("order", "healing", "canvas", "noise", "accept", "tokens", "chat", "segments"),
     ("weights",),  # the loader builds the model that it fills
+    ("quantised_cache", "budget"),
+    ("formats",),
     ("models",),
     ("kv",),
-    ("framing", "job_queue", "trouble", "vitals", "commands", "cpu"),
+    ("framing", "job_queue", "trouble", "vitals", "commands", "cpu", "device", "gone_clients"),
     ("protocol", "config", "errors"),
 )
 
@@ -47,8 +55,8 @@ LONGEST_FILE = 400
 # One model is one noun: it reads better whole than cut in two.
 LONGER_FILES = {"engine/midspan_engine/models/diffusion_gemma.py": 500}
 
-# A tokenizer's words come from its training data, not from us.
-DATA_FILES = {"tokenizer.json"}
+# A tokenizer's words come from its training data, and samples from held-out files, not from us.
+DATA_FILES = {"tokenizer.json", "SAMPLES.md"}
 # Folders of build machines and hosts of package registries; written so that this file does not find itself.
 OF_A_BUILD_MACHINE = re.compile(
     r"(?<![\w}])/(work/(main|shared|[.]library)|root/|opt/(pypi|wheels)|tmp/brief)"

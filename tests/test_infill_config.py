@@ -28,6 +28,8 @@ def test_a_folder_without_the_file_has_the_defaults(tmp_path: Path) -> None:
         ({"causal_weight": 0.7, "blank_token_id": 5}, "needs mask_token_id and blank_token_id"),
         ({"noise": "mask", "mask_token_id": 4, "causal_weight": 0.7}, "needs mask_token_id and blank_token_id"),
         ({"mask_token_id": 4, "blank_token_id": 4}, "must differ"),
+        ({"length": "blanks"}, "blank_token_id is missing"),
+        ({"length": "guess"}, "length"),
         ({"sure_confidence": 1.5}, "sure_confidence"),
         ({"repeat_weights": [0.5, 1.0]}, "repeat_weights"),
         ({"repeat_weight": [0.5]}, "repeat_weight"),
@@ -38,6 +40,21 @@ def test_what_contradicts_itself_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(CheckpointError, match=told):
         read(tmp_path, **content)
+
+
+@pytest.mark.parametrize(
+    ("content", "way"),
+    [
+        ({}, "probe"),
+        ({"blank_token_id": 5}, "blanks"),
+        ({"blank_token_id": 5, "length": "fixed"}, "fixed"),
+        ({"length": "echo"}, "echo"),
+    ],
+)
+def test_a_length_is_told_by_blanks_where_there_are_any_and_else_probed(
+    tmp_path: Path, content: dict[str, object], way: str
+) -> None:
+    assert read(tmp_path, **content).finds_length == way
 
 
 def test_a_checkpoint_with_a_vote_is_read(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 
 from midspan_engine.job_queue import GAVE_WAY, STARVED_S, SUPERSEDED, Job, JobQueue
-from midspan_engine.protocol import Draft, Failed, Fill, Filled, Priority
+from midspan_engine.protocol import Draft, Failed, Fill, Filled, Held, Priority
 
 
-def job(client: int, document: str, priority: Priority = "typed", *, age_s: float = 0.0) -> Job:
+def job(client: int, document: str, priority: Priority = "typed", *, age_s: float = 0.0, is_edit: bool = False) -> Job:
     def ignore(message: Draft | Filled | Failed) -> None:
         pass
 
-    request = Fill(id=1, document=document, parts=("", ""), priority=priority)
+    held = (Held(text="x"),) if is_edit else ()
+    request = Fill(id=1, document=document, parts=("", ""), priority=priority, held=held)
     return Job(request, client=client, received=time.perf_counter() - age_s, on_draft=ignore, on_done=ignore)
 
 
@@ -69,6 +70,17 @@ def test_a_guess_replaces_no_request_and_gives_way_to_any() -> None:
     (waiting,) = queue.of_document("2 b.py")
     assert queue.put(job(2, "b.py")) == [(waiting, SUPERSEDED), (guess, GAVE_WAY)]
     assert queue.put(job(2, "b.py", "prefetch")) == []
+
+
+def test_an_edit_goes_on_while_its_document_is_typed_in_and_gives_way_to_a_newer_one() -> None:
+    queue = JobQueue()
+    edit, newer = job(1, "a.py", "several", is_edit=True), job(1, "a.py", "several", is_edit=True)
+    queue.put(edit)
+    assert queue.take(0.0) is edit
+    typed = job(1, "a.py")
+    assert queue.put(typed) == []
+    assert queue.put(newer) == [(edit, SUPERSEDED)]
+    assert queue.take(0.0) is typed
 
 
 def test_a_job_taken_back_is_not_run() -> None:

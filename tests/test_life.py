@@ -21,7 +21,8 @@ from engine_host import listening, offer, scenario
 from host_process import PATIENCE_S, wait_until
 from lsp_client import running
 from midspan_engine.errors import EngineError, InputError
-from midspan_engine.protocol import EngineStatus, Failed, Fill, Report
+from midspan_engine.gone_clients import GoneClients
+from midspan_engine.protocol import ClientStatus, EngineStatus, Failed, Fill, Report
 from midspan_server.engine_client import EngineClient
 from midspan_server.launch import Launch
 from midspan_server.status_command import status_table
@@ -108,6 +109,51 @@ async def test_status_tells_what_the_front_ends_have_counted_and_why_they_were_s
 
 
 @scenario
+async def test_what_clients_had_counted_is_told_after_they_have_left(no_model: Launch) -> None:
+    async def come_and_go(name: str, accepted: int) -> None:
+        async with EngineClient(no_model, name=name, report=lambda: Report(counts={"accepted": accepted})) as client:
+            with pytest.raises(InputError):
+                await client.fill(FILL)
+
+    async with EngineClient(no_model, name="a look") as look:
+        with pytest.raises(InputError):
+            await look.fill(FILL)
+        await come_and_go("an editor", 2)
+        await come_and_go("another", 3)
+        while (status := await look.status()) is None or len(status.gone) < 2:
+            await asyncio.sleep(0.02)
+        assert status.gone == {"an editor": {"accepted": 2}, "another": {"accepted": 3}}
+        shown = Console(width=200, file=io.StringIO(), record=True)
+        shown.print(status_table(status, no_model))
+        assert "an editor: 2 accepted" in shown.export_text()
+
+
+def test_clients_of_a_name_are_summed_and_one_that_came_back_is_counted_once() -> None:
+    def client(pid: int, accepted: int) -> ClientStatus:
+        report = Report(counts={"accepted": accepted})
+        return ClientStatus(name="vi", pid=pid, connected_s=0.0, n_fills=1, n_waiting=0, report=report)
+
+    gone = GoneClients()
+    for each in (client(1, 2), client(2, 3), client(1, 5)):
+        gone.add(each)
+    assert gone.counts([]) == {"vi": {"accepted": 8}}
+    assert gone.counts([client(1, 6)]) == {"vi": {"accepted": 3}}
+
+
+def test_a_loading_that_gets_no_further_is_pointed_out(no_model: Launch) -> None:
+    def state(quiet_s: float) -> str:
+        status = EngineStatus(
+            id=1, version="", pid=1, checkpoint="", device="", state="loading", progress=0.4, loading_quiet_s=quiet_s
+        )
+        shown = Console(width=200, file=io.StringIO(), record=True)
+        shown.print(status_table(status, no_model))
+        return shown.export_text()
+
+    assert "loading, 40%, no further for 45 s" in state(45.0)
+    assert "no further" not in state(5.0)
+
+
+@scenario
 async def test_an_engine_that_ends_with_its_answer_is_replaced_and_its_reason_told(no_model: Launch) -> None:
     async with listening(no_model.socket) as host, EngineClient(no_model) as client:
         host.answer = lambda fill: Failed(id=fill.id, message="the engine ran out of memory", is_final=True)
@@ -135,9 +181,18 @@ def test_start_shows_and_sets_what_status_tells_and_stop_leaves_nothing(tmp_path
     assert (started.returncode, started.stderr.decode()) == (0, "")
     engine = msgspec.convert(msgspec.json.decode(started.stdout)["engine"], EngineStatus)
     assert (engine.state, engine.progress, engine.idle_s) == ("ready", 1.0, 300)
-    assert midspan(environment, "engine", "start", "--idle-minutes", "7").returncode == 0
+    assert engine.budget.startswith("weights ")
+    again = midspan(environment, "engine", "start", "--idle-minutes", "7")
+    assert f"Its memory: {engine.budget}." in again.stdout.decode()
     told = midspan(environment, "status").stdout.decode()
-    for words in ("after 7 min without a fill", "midspan status: process", "0 waiting", "last failure", "MiB"):
+    for words in (
+        "after 7 min without a fill",
+        "midspan status: process",
+        "0 waiting",
+        "last failure",
+        "MiB",
+        "KV cache",
+    ):
         assert words in told
     assert midspan(environment, "engine", "stop").returncode == 0
     wait_until(lambda: not is_running(engine.pid))

@@ -136,7 +136,23 @@ async def test_clients_without_inline_completion_get_menu_items(launch: Launch) 
         assert item["detail"] == "midspan"
         assert item["filterText"] == item["textEdit"]["newText"] == "print(\n    x\n)"
         assert item["textEdit"]["range"] == at(0, 0, 3)
+        assert item["documentation"] == "print(\n    x\n)"
+        assert item["sortText"] == "0"
         assert item["preselect"] is False
+
+
+@pytest.mark.parametrize("popup", [False, True])
+@scenario
+async def test_clients_with_ghost_text_get_menu_items_only_when_they_want_them(launch: Launch, popup: bool) -> None:
+    async with listening(launch.socket) as host, running() as client:
+        answer = await client.initialize(options={"popup": popup})
+        assert ("completionProvider" in answer["capabilities"]) is popup
+        if popup:
+            host.answer = offer("nt(x)")
+            client.open("pri")
+            params = {"textDocument": {"uri": URI}, "position": {"line": 0, "character": 3}}
+            (item,) = (await client.ask("textDocument/completion", params))["items"]
+            assert item["label"] == "print(x)"
 
 
 @scenario

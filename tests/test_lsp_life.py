@@ -123,7 +123,7 @@ async def test_the_status_tells_what_the_last_answer_of_the_engine_cost(launch: 
         client.open("x = ")
         assert await client.inline(0, 4) == []
         status = await client.ask("midspan/status")
-        assert status["stats"] == {"ms": 12.3, "steps": 5, "encoder_steps": 3, "decoder_ms": 9.9}
+        assert status["stats"] == {"ms": 12.3, "steps": 5, "encoder_steps": 3, "carried_steps": 0, "decoder_ms": 9.9}
         assert status["reason"] == "not confident enough"
 
 

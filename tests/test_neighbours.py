@@ -78,7 +78,7 @@ def test_what_was_edited_elsewhere_of_late_comes_last() -> None:
     other = opened("b.py", "".join(f"line_{n} = {n}\n" for n in range(50)))
     neighbours, documents = Neighbours(), by_uri(here, other)
     for line in (40, 10, 11):
-        neighbours.edits.note(other.uri, line)
+        neighbours.places.note(other.uri, line)
     found = neighbours.gather(here, 0, documents, SETTINGS)
     assert found.endswith("line_9 = 9\nline_10 = 10\nline_11 = 11\nline_12 = 12\nline_13 = 13\n\n")
     assert "line_40" in found

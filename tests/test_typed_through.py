@@ -275,7 +275,7 @@ async def test_settings_that_change_as_the_answer_arrives_count_too(tmp_path: Pa
                 return filled
 
         launch = Launch(checkpoint=tmp_path, socket=tmp_path / "run" / "e.sock", log=tmp_path / "log")
-        completer = b.completer = Completer(lambda _: LastMoment(launch), b.told.append, b.shown.append)
+        completer = b.completer = Completer(lambda _: LastMoment(launch), b.told.append, b.shown.append, b.watch)
         b.host.answer = offer("1")
         assert "the settings changed" in reason(await b.ask(b.open("x = ║")))
         assert completer.log.counts["recalled"] == 0

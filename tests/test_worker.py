@@ -7,12 +7,18 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from midspan_engine.job_queue import Job
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.protocol import Failed, Fill, Filled
+from midspan_engine.trouble import is_device_lost, is_out_of_memory
 from midspan_engine.worker import Worker
 from served_checkpoint import CHECKPOINT
 
@@ -59,6 +65,82 @@ def test_a_fill_queued_behind_a_long_one_is_answered_at_its_deadline() -> None:
             worker.stop(PATIENCE_S)
 
     asyncio.run(scene())
+
+
+@contextmanager
+def failing(worker: Worker, times: int, error: Exception) -> Iterator[list[int]]:
+    """Lets passes of the encoder fail so many times, as an accelerator does; collects the documents cached by then."""
+    encode, n_documents = DiffusionGemma.encode, list[int]()
+
+    def fail(model: DiffusionGemma, *rest: Any) -> torch.Tensor:
+        if len(n_documents) < times:
+            assert worker.engine is not None
+            n_documents.append(worker.engine.n_documents)
+            raise error
+        return encode(model, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiffusionGemma, "encode", fail)
+        yield n_documents
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_accelerator_out_of_memory_is_tried_again_with_empty_caches_and_twice_is_the_end(times: int) -> None:
+    async def scene() -> None:
+        worker = Worker(CHECKPOINT, asyncio.get_running_loop())
+        worker.start()
+        try:
+            for id in (1, 2):
+                assert isinstance(await Asked(worker, fill(id)).wait(), Filled)
+            error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            with failing(worker, times, error) as n_documents:
+                reply = await Asked(worker, fill(3)).wait()
+            assert worker.n_retries == 1
+            assert n_documents == [3, 1][:times], "the caches were dropped before the second try"
+            if times == 1:
+                assert isinstance(reply, Filled)
+            else:
+                assert isinstance(reply, Failed)
+                assert reply.is_final
+                assert "out of memory" in reply.message
+        finally:
+            worker.stop(PATIENCE_S)
+
+    asyncio.run(scene())
+
+
+def test_a_lost_accelerator_is_told_and_ends_the_engine() -> None:
+    async def scene() -> None:
+        worker = Worker(CHECKPOINT, asyncio.get_running_loop())
+        worker.start()
+        try:
+            with failing(worker, 1, torch.AcceleratorError("CUDA error: unspecified launch failure")):
+                reply = await Asked(worker, fill(1)).wait()
+            assert isinstance(reply, Failed)
+            assert reply.is_final
+            assert not reply.is_input
+            assert "the next request starts a new one" in reply.message
+            assert worker.n_retries == 0
+        finally:
+            worker.stop(PATIENCE_S)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory", "is_lost"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), True, False),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"), True, False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True, False),
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), False, True),
+        (RuntimeError("CUDA error: device-side assert triggered"), False, True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, False),
+    ],
+)
+def test_short_memory_is_told_from_a_lost_device(error: Exception, is_memory: bool, is_lost: bool) -> None:
+    assert is_out_of_memory(error) is is_memory
+    assert (is_device_lost(error) and not is_memory) is is_lost
 
 
 def test_a_checkpoint_mended_after_a_failed_load_is_used_without_a_restart(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import cache
 
+import msgspec
 import torch
 
 from midspan_engine.config import GenerationConfig, InfillConfig, LayerConfig, ModelConfig
@@ -29,8 +30,10 @@ BLANKS = InfillConfig(
     gap_tokens=12,
 )
 """How the embedded checkpoint wants to be asked, on a narrower canvas."""
-REFERENCE = InfillConfig(tail_tokens=4, head_tokens=8, gap_tokens=12)
+PROBED = InfillConfig(tail_tokens=4, head_tokens=8, gap_tokens=12)
 """The defaults, as for a checkpoint without infill_config.json: uniform noise, entropy order, no blank token."""
+REFERENCE = msgspec.structs.replace(PROBED, length="fixed")
+"""The same where nobody looks for the length."""
 
 
 @cache

@@ -31,3 +31,17 @@ class CausalReader:
         if z_DV.isnan().any():
             raise EngineError(NO_NUMBERS)
         return z_DV
+
+    def log_probabilities(self, left: list[int], ids: list[int]) -> torch.Tensor:
+        """Returns the log-probabilities (nats) of tokens behind `left`; without it and a context the first has none."""
+        read = [*left, *ids[:-1]]
+        if not read:
+            return torch.zeros(0)
+        z_LV = self.logits(read, max(len(left) - 1, 0))
+        return of_tokens(z_LV, ids[-len(z_LV) :])
+
+
+def of_tokens(z_LV: torch.Tensor, ids: list[int]) -> torch.Tensor:
+    """Returns the log-probabilities [L] of tokens, one for each row of logits."""
+    ids_L = torch.tensor(ids, device=z_LV.device)
+    return z_LV.log_softmax(-1).gather(-1, ids_L[:, None])[:, 0]

@@ -35,6 +35,11 @@ ENGINE_COMMANDS = {
 }
 """What needs torch, and so a process of its own."""
 
+WEIGHTS_VARIABLE = "MIDSPAN_WEIGHTS"
+"""The environment variable that tells an engine how to hold a large model's experts: one of WEIGHTS."""
+WEIGHTS = ("auto", "stored", "8bit", "4bit")
+"""As the checkpoint has them, or packed into integers while it is loaded; auto packs what would not fit otherwise."""
+
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 INTERRUPTED = 130

@@ -47,6 +47,11 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The number of layers."""
         return len(self.layers)
 
+    @property
+    def kv_numbers(self) -> int:
+        """How many numbers one token takes in a KV cache."""
+        return sum(2 * layer.n_kv_heads * layer.head_dim for layer in self.layers)
+
 
 class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How the reference sampler is asked. Defaults are those of the released 26B checkpoint."""
@@ -65,12 +70,17 @@ class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
 class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a checkpoint wants to be asked for infilling. Source: infill_config.json; defaults fit the 26B checkpoint."""
 
+    prompt: Literal["raw", "chat"] | None = None
+    """Whether the document alone is read or a conversation about it; None for chat where there is a template for it."""
     noise: Literal["uniform", "mask"] = "uniform"
     order: Literal["entropy", "left_to_right"] = "entropy"
     """Which gap slots a denoising step accepts: the most certain ones, or a run from the left."""
     mask_token_id: int | None = None
     blank_token_id: int | None = None
     """What surplus gap slots hold; None for a checkpoint that knows no such token."""
+    length: Literal["blanks", "probe", "echo", "fixed"] | None = None
+    """How the length of a gap is found, see `length_policy`; None for blanks where there is such a token, else probe.
+    On a CPU a probe takes as many times longer as it has rows."""
     languages: tuple[str, ...] | None = None
     """LSP language ids the checkpoint was trained on; None for all."""
     prompt_tokens: Annotated[int, msgspec.Meta(ge=1)] = 4096
@@ -91,8 +101,15 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Most tokens of the suffix that are quoted to the encoder for that opinion; needs mask and blank tokens."""
     repeat_weights: tuple[Annotated[float, msgspec.Meta(ge=0, lt=1)], ...] = ()
     """Share of what the document repeats in that opinion, by the number of tokens that match; the last for more."""
+    instructions: bool = False
+    """Whether the checkpoint follows instructions."""
     confidence_power: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     """Calibrates: a candidate's confidence is the product of its tokens' probabilities to this power."""
+
+    @property
+    def finds_length(self) -> Literal["blanks", "probe", "echo", "fixed"]:
+        """How the length of a gap is found."""
+        return self.length or ("probe" if self.blank_token_id is None else "blanks")
 
 
 class _GenerationFile(msgspec.Struct):
@@ -146,7 +163,6 @@ class _ConfigFile(msgspec.Struct):
     model_type: str = ""
     canvas_length: int = 256
     text_config: msgspec.Raw = msgspec.Raw(b"")
-    quantization_config: dict[str, Any] | None = None
 
 
 def embedded_checkpoint() -> Path:
@@ -157,20 +173,20 @@ def embedded_checkpoint() -> Path:
 def load_model_config(folder: Path) -> ModelConfig:
     """Reads config.json; accepts both spellings of the full layers' shape (global_* keys, or per_layer_config).
 
-    Raises CheckpointError for a folder that is missing, foreign, quantised or inconsistent.
+    Raises CheckpointError for a folder that is missing, foreign or inconsistent.
     """
     if not folder.is_dir():
         raise CheckpointError(f"no checkpoint folder at {folder}: give a folder that holds config.json")
+    if not (folder / "config.json").exists() and any(folder.glob("*.gguf")):
+        raise CheckpointError(
+            f"{folder} holds a GGUF file alone: put config.json, generation_config.json and tokenizer.json of the "
+            "checkpoint that it was made from beside it"
+        )
     file = _read(folder / "config.json", _ConfigFile)
     if file.model_type != MODEL_TYPE or not bytes(file.text_config):
         raise CheckpointError(
             f"{folder} holds a {file.model_type or 'nameless'} model, not {MODEL_TYPE}: "
             "give the folder of a DiffusionGemma checkpoint"
-        )
-    if file.quantization_config is not None:
-        scheme = file.quantization_config.get("quant_method", "an unnamed scheme")
-        raise CheckpointError(
-            f"{folder} is quantised with {scheme}, which this version cannot load: use the bf16 checkpoint"
         )
     try:
         text = msgspec.json.decode(file.text_config, type=_TextFile)
@@ -252,9 +268,17 @@ def load_infill_config(folder: Path) -> InfillConfig:
         raise CheckpointError(f"{path}: noise is mask, but mask_token_id is missing")
     if infill.causal_weight > 0 and None in (infill.mask_token_id, infill.blank_token_id):
         raise CheckpointError(f"{path}: causal_weight needs mask_token_id and blank_token_id")
+    if infill.length == "blanks" and infill.blank_token_id is None:
+        raise CheckpointError(f"{path}: length is blanks, but blank_token_id is missing")
     if infill.mask_token_id is not None and infill.mask_token_id == infill.blank_token_id:
         raise CheckpointError(f"{path}: mask_token_id and blank_token_id must differ")
     return infill
+
+
+def write_infill_config(folder: Path, infill: InfillConfig) -> None:
+    """Writes infill_config.json, all keys but those that are None."""
+    known = {name: value for name, value in msgspec.to_builtins(infill).items() if value is not None}
+    (folder / "infill_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(known)) + b"\n")
 
 
 def _read(path: Path, kind: type[_File]) -> _File:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from midspan_engine.canvas import Canvas
 from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import GenerationConfig, InfillConfig
 from midspan_engine.entropy_order import EntropyOrder
@@ -24,18 +25,32 @@ from midspan_engine.noise import draw_noise
 from midspan_engine.order import Order, Task
 
 
+@dataclass(slots=True)
+class Settling:
+    """A canvas on its way. It can be left between two passes and gone on from later."""
+
+    order: Order
+    soft_BGH: torch.Tensor | None = None
+    """The soft embeddings of the last decoder pass."""
+    n_steps: int = 0
+    """Decoder passes so far."""
+    n_encoder_steps: int = 0
+    """Passes of the encoder alone so far."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What came of a canvas; arrays are [B, G], the gap slots of all gaps."""
 
+    canvas: Canvas
     draft_BG: torch.Tensor
     accepted_BG: torch.Tensor
     """Which slots belong to the answer when it is not complete."""
     confidence_BG: torch.Tensor
     n_steps: int
-    """Decoder passes."""
+    """Decoder passes, without those made before it was gone on from."""
     n_encoder_steps: int
-    """Passes of the encoder alone."""
+    """Passes of the encoder alone, likewise."""
     decoder_s: float
     """Seconds in the decoder."""
     is_complete: bool
@@ -46,52 +61,71 @@ OnStep = Callable[[int, Order], None]
 
 
 @torch.inference_mode()
+def begin(
+    model: DiffusionGemma, task: Task, rules: GapRules | None, infill: InfillConfig, generation: GenerationConfig
+) -> Settling:
+    """Returns the canvas of a task before its first pass; the same seed gives the same noise.
+
+    Without `rules` any token may stand in a gap, as in the reference; the left-to-right order needs them.
+    """
+    device = model.embed_tokens.weight.device
+    generator = torch.Generator(device).manual_seed(task.seed)
+    shape, vocab_size = (task.n_rows, len(task.canvas.gap_slots)), model.config.vocab_size
+    noise_BG = draw_noise(infill, shape, vocab_size, generator, device)
+    if infill.order == "left_to_right":
+        assert rules is not None, "a run from the left ends by the rules of its gap"
+        return Settling(LeftToRight(task, noise_BG, rules, infill))
+    return Settling(EntropyOrder(task, noise_BG, rules, infill, generation, generator))
+
+
+@torch.inference_mode()
+def go_on(settling: Settling, task: Task) -> None:
+    """Gives a canvas that was left a task of the same slots: another deadline, more text that its gaps begin with."""
+    settling.order.go_on(task)
+
+
+@torch.inference_mode()
 def denoise(
     model: DiffusionGemma,
     cache: KVCache,
-    task: Task,
-    rules: GapRules | None,
-    infill: InfillConfig,
-    generation: GenerationConfig,
+    settling: Settling,
+    max_steps: int,
     is_cancelled: Callable[[], bool],
     on_step: OnStep | None = None,
     vote: CausalVote | None = None,
 ) -> Settled:
-    """Denoises the gaps of a canvas; the same seed gives the same answer.
+    """Denoises the gaps of a canvas, and keeps in `settling` how far it is.
 
-    The cancel flag and the deadline are read before every pass; the first step is taken whatever the deadline unless
-    the vote has accepted something by then, and at most as many are taken as the generation config says. Without
-    `rules` any token may stand in a gap, as in the reference; the left-to-right order needs them, and takes the
-    encoder's `vote`. Raises Cancelled, or EngineError when the weights give no numbers.
+    The cancel flag and the deadline are read before every pass; the first step of a canvas is taken whatever the
+    deadline unless the vote has accepted something by then, and it takes at most `max_steps` in all. The left-to-right
+    order takes the encoder's `vote`. Raises Cancelled, or EngineError when the weights give no numbers.
     """
     device = model.embed_tokens.weight.device
-    generator = torch.Generator(device).manual_seed(task.seed)
+    order, task = settling.order, settling.order.task
     gap_slots = torch.tensor(task.canvas.gap_slots, device=device)
     canvas_BC = torch.tensor([task.canvas.ids] * task.n_rows, device=device)
     known_BC = torch.ones_like(canvas_BC, dtype=torch.bool)
-    order = _order(task, rules, infill, generation, model.config.vocab_size, generator, device)
-    soft_BGH: torch.Tensor | None = None
-    n_steps, n_encoder_steps, decoder_s = 0, 0, 0.0
+    n_steps_before, n_encoder_steps_before, decoder_s = settling.n_steps, settling.n_encoder_steps, 0.0
 
     def is_late() -> bool:
         return time.perf_counter() > task.deadline
 
     def tell() -> None:
         if on_step is not None:
-            on_step(n_steps + n_encoder_steps, order)
+            n_passes = settling.n_steps + settling.n_encoder_steps
+            on_step(n_passes - n_steps_before - n_encoder_steps_before, order)
 
     def tell_ahead() -> None:
-        nonlocal n_encoder_steps
-        n_encoder_steps += 1
+        settling.n_encoder_steps += 1
         tell()
 
-    while n_steps < generation.max_denoising_steps and not order.is_done:
+    while settling.n_steps < max_steps and not order.is_done:
         if is_cancelled():
             raise Cancelled("the request was withdrawn")
-        if n_steps and is_late():
+        if settling.n_steps and is_late():
             break
         # alternatives part at the first slot that the canvas decides
-        if vote is not None and isinstance(order, LeftToRight) and (n_steps or task.n_rows == 1):
+        if vote is not None and isinstance(order, LeftToRight) and (settling.n_steps or task.n_rows == 1):
             vote.run_ahead(order, lambda: is_cancelled() or is_late(), tell_ahead)
             if is_cancelled():
                 raise Cancelled("the request was withdrawn")
@@ -99,7 +133,7 @@ def denoise(
                 break
         canvas_BC[:, gap_slots] = order.slots_BG
         known_BC[:, gap_slots] = order.known_BG
-        soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, soft_BGH)
+        soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, settling.soft_BGH)
         began = time.perf_counter()
         z_BGV = model.logits(model.decode(canvas_BC, cache, soft_BCH, gap_slots))
         decoder_s += time.perf_counter() - began
@@ -107,17 +141,24 @@ def denoise(
             raise EngineError(NO_NUMBERS)
         z_BGV = order.constrain(z_BGV)
         if vote is not None and isinstance(order, LeftToRight):
-            order.advance(vote.mix(z_BGV, order))
+            order.advance(vote.mix(z_BGV, order), leftmost_only=True)
         else:
             order.advance(z_BGV)
-        n_steps += 1
+        settling.n_steps += 1
         tell()
         if order.is_hopeless:
             break
         if not order.is_done:
-            soft_BGH = model.soften(z_BGV)
+            settling.soft_BGH = model.soften(z_BGV)
     return Settled(
-        order.draft_BG, order.accepted_BG, order.confidence_BG, n_steps, n_encoder_steps, decoder_s, order.is_done
+        task.canvas,
+        order.draft_BG,
+        order.accepted_BG,
+        order.confidence_BG,
+        settling.n_steps - n_steps_before,
+        settling.n_encoder_steps - n_encoder_steps_before,
+        decoder_s,
+        order.is_done,
     )
 
 
@@ -138,20 +179,3 @@ def condition(
     guessed_BGH = torch.zeros_like(soft_BCH[:, gap_slots]) if soft_BGH is None else soft_BGH
     soft_BCH[:, gap_slots] = torch.where(known_BC[:, gap_slots, None], soft_BCH[:, gap_slots], guessed_BGH)
     return soft_BCH
-
-
-def _order(
-    task: Task,
-    rules: GapRules | None,
-    infill: InfillConfig,
-    generation: GenerationConfig,
-    vocab_size: int,
-    generator: torch.Generator,
-    device: torch.device,
-) -> Order:
-    shape = (task.n_rows, len(task.canvas.gap_slots))
-    noise_BG = draw_noise(infill, shape, vocab_size, generator, device)
-    if infill.order == "left_to_right":
-        assert rules is not None, "a run from the left ends by the rules of its gap"
-        return LeftToRight(task, noise_BG, rules, infill)
-    return EntropyOrder(task, noise_BG, rules, infill, generation, generator)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
+import msgspec
 import torch
 
-from midspan_engine.canvas import Canvas
+from midspan_engine.budget import wished_weights
 from midspan_engine.causal_reader import CausalReader
 from midspan_engine.causal_vote import CausalVote
+from midspan_engine.chat import Chat, cut_drift
 from midspan_engine.config import (
     GenerationConfig,
     InfillConfig,
@@ -20,21 +23,32 @@ from midspan_engine.config import (
     load_model_config,
 )
 from midspan_engine.cpu import cpu_dtype
-from midspan_engine.denoise import Settled, denoise
-from midspan_engine.errors import CheckpointError
+from midspan_engine.denoise import Settled, Settling, begin, go_on
+from midspan_engine.device import serving_device
+from midspan_engine.echo import Echo
+from midspan_engine.errors import Cancelled, CheckpointError
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
+from midspan_engine.length_policy import AsLaidOut, Filling, LengthPolicy, Means, Outcome
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.order import Order, Task
 from midspan_engine.prefix_cache import PrefixCache
+from midspan_engine.probe import Probe
 from midspan_engine.prompt import Prompt, build_prompt
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
 from midspan_engine.repeats import Repeats
 from midspan_engine.tokens import Tokens
+from midspan_engine.unsettled import Unsettled
 from midspan_engine.weights import load_weights
 
 MAX_CANDIDATES = 8
 """Rows denoised side by side: as many as the command line offers; a CPU takes eight times as long for them."""
+_POLICIES: Mapping[str, Callable[[Means], LengthPolicy]] = {
+    "blanks": AsLaidOut,
+    "fixed": AsLaidOut,
+    "probe": Probe,
+    "echo": Echo,
+}
 _N_SEEDS = 2**64
 """A generator of torch takes no others; larger and negative ones are folded."""
 
@@ -43,17 +57,31 @@ class Engine:
     """Owns the model and the caches of the documents."""
 
     def __init__(
-        self, model: DiffusionGemma, tokens: Tokens, infill: InfillConfig, generation: GenerationConfig
+        self,
+        model: DiffusionGemma,
+        tokens: Tokens,
+        infill: InfillConfig,
+        generation: GenerationConfig,
+        chat: Chat | None = None,
     ) -> None:
-        self.model, self.tokens, self.infill, self.generation = model, tokens, infill, generation
-        self.rules = GapRules(tokens, infill.blank_token_id)
+        self.model, self.tokens, self.infill, self.generation, self.chat = model, tokens, infill, generation, chat
+        self.rules = GapRules(tokens, infill.blank_token_id if infill.finds_length == "blanks" else None)
         self.prefixes = PrefixCache(model)
+        self._unsettled = Unsettled(tokens.spellings)
         breaks = (index for index, spelling in enumerate(tokens.spellings) if spelling[:1] in (b"\n", b"\r"))
-        self._breaks = frozenset(breaks)
+        self.breaks = frozenset(breaks)
 
     @classmethod
-    def load(cls, checkpoint: Path, on_progress: Callable[[float], None] = lambda share: None) -> Engine:
-        """Reads a checkpoint folder and tells the share read, 0..1. Raises CheckpointError when it cannot be used."""
+    def load(
+        cls,
+        checkpoint: Path,
+        on_progress: Callable[[float], None] = lambda share: None,
+        on_budget: Callable[[str], None] = lambda told: None,
+    ) -> Engine:
+        """Reads a checkpoint folder; tells first what memory it will take, then the share read, 0..1.
+
+        Raises CheckpointError when it cannot be used, EngineError when the free memory does not suffice.
+        """
         config = load_model_config(checkpoint)
         infill = load_infill_config(checkpoint)
         tokens = Tokens.load(checkpoint / "tokenizer.json")
@@ -66,14 +94,25 @@ class Engine:
             index = getattr(infill, name)
             if index is not None and not 0 <= index < tokens.n_ids:
                 raise CheckpointError(f"{checkpoint / 'infill_config.json'}: {name} {index} is no id of its tokenizer")
-        model = load_weights(checkpoint, config, cpu_dtype(), on_progress).eval().requires_grad_(False)
+        chat = None if infill.prompt == "raw" else Chat.load(checkpoint, tokens)
+        if chat is not None:
+            infill = msgspec.structs.replace(infill, instructions=True)
+        elif infill.prompt == "chat":
+            raise CheckpointError(f"{checkpoint} has no chat template: download chat_template.jinja too")
+        device = serving_device(config)
+        dtype = torch.bfloat16 if device.type == "cuda" else cpu_dtype()
+        wish = wished_weights()
+        model = load_weights(
+            checkpoint, config, dtype, on_progress, wish=wish, infill=infill, device=device, on_budget=on_budget
+        )
+        model.requires_grad_(False)
         model.fuse()
-        return cls(model, tokens, infill, load_generation_config(checkpoint))
+        return cls(model, tokens, infill, load_generation_config(checkpoint), chat)
 
     @property
     def n_parameters(self) -> int:
         """The number of weights."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        return self.model.n_weights
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -93,6 +132,34 @@ class Engine:
     def forget(self, document: str) -> None:
         """Drops what is kept for a document."""
         self.prefixes.forget(document)
+        self._unsettled.forget(document)
+
+    def drop_caches(self) -> None:
+        """Drops what is kept for all documents, and gives memory of an accelerator back that nothing uses."""
+        self.prefixes.clear()
+        self._unsettled.clear()
+        if self.device.startswith("cuda"):
+            torch.cuda.empty_cache()
+
+    def prompt_for(self, request: Fill, n_gap: int | None = None) -> Prompt:
+        """Returns a request in tokens, as a fill asks the model; with `n_gap`, each of its gaps has that many slots.
+
+        Raises InputError for a request that cannot be laid out.
+        """
+        frame = None
+        if self.chat is not None and request.parts:
+            prefix, suffix = "".join(request.parts[:-1]), request.parts[-1]
+            frame = self.chat.frame(request.language, prefix, suffix, request.instruction)
+        return build_prompt(
+            request.parts,
+            self.tokens,
+            self.infill,
+            n_gap=max(1, min(request.max_tokens, self.infill.gap_tokens)) if n_gap is None else n_gap,
+            n_slots=self.model.config.canvas_length,
+            suffix_is_cut=request.suffix_is_cut,
+            held=[each.text for each in request.held],
+            frame=frame,
+        )
 
     def fill(
         self,
@@ -111,27 +178,24 @@ class Engine:
             known = ", ".join(self.languages)
             language = request.language or "this language"
             return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {language}")
-        n_gap = max(1, min(request.max_tokens, self.infill.gap_tokens))
-        n_slots = self.model.config.canvas_length
-        prompt = build_prompt(
-            request.parts,
-            self.tokens,
-            self.infill,
-            n_gap=n_gap,
-            n_slots=n_slots,
-            suffix_is_cut=request.suffix_is_cut,
-        )
+        prompt, settling = self._canvas(request, received)
+        n_carried = settling.n_steps + settling.n_encoder_steps
         started = time.perf_counter()
-        cache, n_encoded = self.prefixes.encode(request.document, prompt.context, is_cancelled)
-        encoded = time.perf_counter()
-        settled = self._denoise(request, prompt, cache, received, is_cancelled, on_draft)
+        try:
+            cache, n_encoded = self.prefixes.encode(request.document, prompt.context, is_cancelled)
+            encoded = time.perf_counter()
+            outcome = self._denoise(request, prompt, cache, settling, is_cancelled, on_draft)
+        except Cancelled:
+            self._unsettled.keep(request, prompt, settling)
+            raise
         ended = time.perf_counter()
-        candidates = self._candidates(prompt, settled)
+        candidates = self._candidates(prompt, outcome.settled)[: max(1, request.n_candidates)]
         stats = Stats(
             ms=(ended - received) * 1e3,
-            steps=settled.n_steps,
-            encoder_steps=settled.n_encoder_steps,
-            decoder_ms=settled.decoder_s * 1e3,
+            steps=outcome.n_steps,
+            encoder_steps=outcome.n_encoder_steps,
+            carried_steps=n_carried,
+            decoder_ms=outcome.decoder_s * 1e3,
             encoder_ms=(encoded - started) * 1e3,
             n_prompt=len(prompt.context),
             n_encoded=n_encoded,
@@ -140,17 +204,18 @@ class Engine:
         shown = tuple(c for c in candidates if any(c.gaps) and c.confidence >= request.min_confidence)
         return Filled(id=request.id, candidates=shown, silence=_silence(candidates, shown, request), stats=stats)
 
-    def _denoise(
-        self,
-        request: Fill,
-        prompt: Prompt,
-        cache: KVCache,
-        received: float,
-        is_cancelled: Callable[[], bool],
-        on_draft: Callable[[Draft], None] | None,
-    ) -> Settled:
+    def _canvas(self, request: Fill, received: float) -> tuple[Prompt, Settling]:
+        """Returns the canvas that an older request of the document was withdrawn from, else a new one."""
+        if (left := self._unsettled.take(request)) is not None:
+            go_on(left[1], self._task(request, left[0], received))
+            return left
+        prompt = self.prompt_for(request)
+        task = self._task(request, prompt, received)
+        return prompt, begin(self.model, task, self.rules, self.infill, self.generation)
+
+    def _task(self, request: Fill, prompt: Prompt, received: float) -> Task:
         deadline = math.inf if request.deadline_ms is None else received + request.deadline_ms / 1e3
-        task = Task(
+        return Task(
             canvas=prompt.canvas,
             required=prompt.required,
             single_line=request.single_line,
@@ -159,43 +224,47 @@ class Engine:
             seed=request.seed % _N_SEEDS,
             min_probability=max(0.0, request.min_confidence) ** (1 / self.infill.confidence_power),
         )
+
+    def _denoise(
+        self,
+        request: Fill,
+        prompt: Prompt,
+        cache: KVCache,
+        settling: Settling,
+        is_cancelled: Callable[[], bool],
+        on_draft: Callable[[Draft], None] | None,
+    ) -> Outcome:
         on_step = None
         if on_draft is not None:
             send = on_draft
 
             def on_step(step: int, order: Order) -> None:
-                send(Draft(id=request.id, step=step, slots=self._slots(prompt.canvas, order)))
+                send(Draft(id=request.id, step=step, slots=self._slots(order)))
 
-        return denoise(
-            self.model,
-            cache,
-            task,
-            self.rules,
-            self.infill,
-            self.generation,
-            is_cancelled,
-            on_step,
-            self._vote(prompt, cache),
-        )
+        means = Means(self.model, self.tokens, self.rules, self.infill, self.generation)
+        is_begun = settling.n_steps + settling.n_encoder_steps > 0
+        is_simple = len(request.parts) == 2 and not request.held and not is_begun
+        policy = _POLICIES[self.infill.finds_length if is_simple else "fixed"](means)
+        vote = self._vote(prompt, cache)
+        return policy.fill(Filling(prompt, settling, request.parts[-1], cache, is_cancelled, on_step, vote))
 
     def _vote(self, prompt: Prompt, cache: KVCache) -> CausalVote | None:
         infill = self.infill
-        if infill.causal_weight == 0:
+        if infill.causal_weight == 0 or infill.finds_length != "blanks":
             return None
         assert infill.blank_token_id is not None, "configs with a vote are checked for it"
-        repeats = None
-        if infill.repeat_weights:
-            repeats = Repeats(
-                prompt.before,
-                prompt.after,
-                end=infill.blank_token_id,
-                breaks=self._breaks,
-                weights=infill.repeat_weights,
-            )
-        reader = CausalReader(self.model, cache)
-        return CausalVote(infill, self.rules, reader, repeats, self.tokens.pad_token_id or 0)
+        blank, breaks, weights = infill.blank_token_id, self.breaks, infill.repeat_weights
 
-    def _slots(self, canvas: Canvas, order: Order) -> tuple[Slot, ...]:
+        def repeats(between: list[int], following: list[int] | None) -> Repeats:
+            # no match runs across the next gap
+            after = prompt.after if following is None else [*following, -1, *prompt.after]
+            return Repeats([*prompt.before, *between], after, end=blank, breaks=breaks, weights=weights)
+
+        reader = CausalReader(self.model, cache)
+        return CausalVote(infill, self.rules, reader, repeats if weights else None, self.tokens.pad_token_id or 0)
+
+    def _slots(self, order: Order) -> tuple[Slot, ...]:
+        canvas = order.task.canvas
         gap = {slot: index for index, slot in enumerate(canvas.gap_slots)}
         slots = []
         for slot, token in enumerate(canvas.ids):
@@ -207,35 +276,47 @@ class Engine:
                 slots.append(Slot(text, False, bool(order.accepted_BG[0, index]), float(order.entropy_BG[0, index])))
         return tuple(slots)
 
-    def _candidates(self, prompt: Prompt, settled: Settled) -> list[Candidate]:
+    def _candidates(self, prompt: Prompt, canvases: Sequence[Settled]) -> list[Candidate]:
         """Contracts the blanks, takes the healed text off, drops duplicates and broken text; best first.
 
         Of a draft that was cut off, each gap keeps its accepted slots from the left.
         """
-        found: dict[tuple[str, ...], float] = {}
-        sizes = [len(gap) for gap in prompt.canvas.gaps]
+        found: dict[tuple[str, ...], Candidate] = {}
+        for settled in canvases:
+            for candidate in self._of_canvas(prompt, settled):
+                known = found.setdefault(candidate.gaps, candidate)
+                found[candidate.gaps] = max(known, candidate, key=lambda each: each.confidence)
+        return sorted(found.values(), key=lambda each: -each.confidence)
+
+    def _of_canvas(self, prompt: Prompt, settled: Settled) -> Iterator[Candidate]:
+        sizes = [len(gap) for gap in settled.canvas.gaps]
         kept_BG = torch.ones_like(settled.accepted_BG) if settled.is_complete else settled.accepted_BG
         for draft_G, kept_G, confidence_G in zip(settled.draft_BG, kept_BG, settled.confidence_BG, strict=True):
             n_kept = [int(kept.long().cumprod(0).sum()) for kept in kept_G.split(sizes)]
             ids = [draft[:n].tolist() for draft, n in zip(draft_G.split(sizes), n_kept, strict=True)]
             texts = [
-                self._text(slots, required, settled.is_complete)
+                self._text(slots, required, settled.is_complete, prompt.fence)
                 for slots, required in zip(ids, prompt.required, strict=True)
             ]
             gaps = tuple(text for text in texts if text is not None)
             if len(gaps) == len(texts):
                 of_gaps = [float(c[:n].prod()) for c, n in zip(confidence_G.split(sizes), n_kept, strict=True)]
-                found[gaps] = max(found.get(gaps, 0.0), min(1.0, math.prod(of_gaps)) ** self.infill.confidence_power)
-        ranked = sorted(found.items(), key=lambda item: -item[1])
-        return [Candidate(gaps=gaps, confidence=c, complete=settled.is_complete) for gaps, c in ranked]
+                each = tuple(min(1.0, p) ** self.infill.confidence_power for p in of_gaps)
+                yield Candidate(gaps=gaps, confidence=math.prod(each), confidences=each, complete=settled.is_complete)
 
-    def _text(self, ids: list[int], required: bytes, is_complete: bool) -> str | None:
-        """Returns what a gap's tokens add to its healed text; None when they do not repeat that or are no UTF-8."""
+    def _text(self, ids: list[int], required: bytes, is_complete: bool, fence: str) -> str | None:
+        """Returns what a gap's tokens add to its healed text; None when they do not repeat that or are no UTF-8.
+
+        Of a reply in a conversation what comes behind its end is left out.
+        """
+        if fence:
+            ids = list(takewhile(lambda token: token not in self.generation.eos_token_ids, ids))
         spelled = b"".join(self.tokens.spellings[token] for token in ids)
         if not spelled.startswith(required):
             return None
         try:
-            return spelled[len(required) :].decode()
+            text = spelled[len(required) :].decode()
+            return cut_drift(text, fence) if fence else text
         except UnicodeDecodeError as error:
             is_cut = not is_complete and error.reason == "unexpected end of data"
             return spelled[len(required) :][: error.start].decode() if is_cut else None

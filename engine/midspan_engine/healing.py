@@ -49,6 +49,11 @@ class GapRules:
             required = self.rest(required, int(z_V.argmax()))
         return z_GV
 
+    def is_required(self, required: bytes, token: int) -> bool:
+        """Tells whether a token spells nothing but required text."""
+        spelling = self._spellings[token]
+        return bool(spelling) and required.startswith(spelling)
+
     def rest(self, required: bytes, token: int) -> bytes:
         """Returns what is still required after `token`, which fits."""
         return required[len(self._spellings[token]) :]

@@ -20,6 +20,7 @@ from midspan_engine.connection import Connection, unicode_of
 from midspan_engine.endpoint import Endpoint
 from midspan_engine.errors import EngineError, InputError, MidspanError
 from midspan_engine.framing import read_request
+from midspan_engine.gone_clients import GoneClients
 from midspan_engine.job_queue import CANCELLED, CLOSED, GAVE_WAY, SUPERSEDED, Job, document_key
 from midspan_engine.protocol import (
     Cancel,
@@ -78,6 +79,7 @@ class Host:
         self._numbers = itertools.count(1)
         self._version = version()
         self._counts: Counter[str] = Counter()
+        self._gone = GoneClients()
         self._n_fills = 0
         self._last_failure = "the engine before this one was killed or crashed" if endpoint.is_inherited else None
         self._started = self._last_work = time.monotonic()
@@ -147,6 +149,7 @@ class Host:
             self._worker.forget(document_key(connection.number, document) for document in connection.documents)
             self._worker.queue.forget_client(connection.number)
             del self._connections[connection]
+            self._gone.add(connection.status)
 
     def _handle(self, connection: Connection, request: Request) -> None:
         match request:
@@ -197,6 +200,8 @@ class Host:
         """Counts an answer; after a final one, nobody is left to wait in vain."""
         self._last_work = time.monotonic()
         if isinstance(reply, Filled):
+            if reply.stats.carried_steps:
+                self._counts["carried on"] += 1
             self._counts["suggested" if reply.candidates else _FATES.get(reply.silence or "", "silent")] += 1
             return
         self._counts["failed"] += 1
@@ -222,6 +227,7 @@ class Host:
     def _status(self, request: StatusRequest) -> EngineStatus:
         worker = self._worker
         engine, failure = worker.engine, worker.load_failure
+        clients = tuple(connection.status for connection in self._connections)
         return EngineStatus(
             id=request.id,
             version=self._version,
@@ -231,6 +237,8 @@ class Host:
             state=worker.state,
             error=unicode_of(failure.message) if failure else None,
             progress=worker.progress,
+            budget=unicode_of(worker.budget),
+            loading_quiet_s=worker.loading_quiet_s,
             rss_bytes=rss_bytes(),
             device_bytes=worker.device_bytes,
             cache_bytes=engine.prefixes.n_bytes if engine else 0,
@@ -242,8 +250,10 @@ class Host:
             n_fills=self._n_fills,
             n_waiting=len(worker.queue),
             counts=dict(self._counts) | ({"retried": worker.n_retries} if worker.n_retries else {}),
-            clients=tuple(connection.status for connection in self._connections),
+            clients=clients,
+            gone=self._gone.counts(clients),
             languages=engine.languages if engine else (),
+            instructions=engine is not None and engine.infill.instructions,
         )
 
 

@@ -1,7 +1,7 @@
 """What waits for the model: the jobs of all clients, and which of them comes next.
 
-Jobs run one after the other. Rows of several jobs could share a pass of the model, but on a CPU a pass costs as much
-again for every row, so that nobody would have an answer sooner.
+Jobs run one after the other. Rows of several jobs could share a pass of the model, but on a CPU every row costs so much
+that on average nobody would have an answer sooner (README.md of the engine, "Rows").
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class JobQueue:
 
     def _reason_to_yield(self, old: Job, new: Job) -> str | None:
         is_guess, is_old_guess = new.request.priority == "prefetch", old.request.priority == "prefetch"
-        if old.document == new.document and (is_old_guess or not is_guess):
+        is_alike = bool(old.request.held) == bool(new.request.held)  # an edit goes on while the user types elsewhere
+        if old.document == new.document and is_alike and (is_old_guess or not is_guess):
             return SUPERSEDED
         return GAVE_WAY if old is self._running and is_old_guess and not is_guess else None
 

@@ -28,6 +28,7 @@ class LeftToRight(Order):
         self._spans = [range(a, b) for a, b in pairwise(starts)]
         self._frontiers = [[span.start for span in self._spans] for _ in range(task.n_rows)]
         self._required = [list(task.required) for _ in range(task.n_rows)]
+        self._half_given: dict[tuple[int, int], int] = {}
         self._rules = rules
         self._blank, self._threshold = infill.blank_token_id, infill.commit_confidence
         self._is_first_step = True
@@ -43,6 +44,23 @@ class LeftToRight(Order):
         committed_BG = torch.where(self.known_BG, self.confidence_BG, 1.0)
         return bool((committed_BG.prod(-1) < self.task.min_probability).all())
 
+    def go_on(self, task: Task) -> None:
+        """Takes a task that requires more text. What the draft has of it is committed and certain: it is given."""
+        super().go_on(task)
+        self._half_given.clear()
+        for row, frontiers in enumerate(self._frontiers):
+            for gap, span in enumerate(self._spans):
+                committed = frontiers[gap]
+                frontiers[gap], self._required[row][gap] = span.start, task.required[gap]
+                while (slot := frontiers[gap]) < span.stop:
+                    token = int(self.draft_BG[row, slot])
+                    is_given = self._rules.is_required(self._required[row][gap], token)
+                    if slot >= committed and not is_given:
+                        break
+                    if self._required[row][gap] and not is_given:
+                        self._half_given[row, gap] = slot
+                    self._commit(row, gap, slot, token, 1.0 if is_given else float(self.confidence_BG[row, slot]))
+
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
         """Returns the logits with the tokens forbidden that the gaps' rules exclude; changes them in place."""
         for row, z_GV in enumerate(z_BGV):
@@ -51,15 +69,18 @@ class LeftToRight(Order):
                 self._rules.constrain(z_GV[span.start : span.stop], start, required, self.task.single_line)
         return z_BGV
 
-    def advance(self, z_BGV: torch.Tensor) -> None:
-        """Commits the next run of each gap by the constrained logits of this step."""
+    def advance(self, z_BGV: torch.Tensor, leftmost_only: bool = False) -> None:
+        """Commits the next run of each gap, or of the leftmost open one, by the constrained logits of this step."""
         statistics = row_statistics(z_BGV)
         self.entropy_BG = torch.where(self.known_BG, 0.0, statistics.entropy)
         self.draft_BG = torch.where(self.known_BG, self.slots_BG, statistics.argmax)
         tokens, confidences = statistics.argmax.tolist(), statistics.confidence.tolist()
         for row in range(len(z_BGV)):
+            leftmost = self.open_gap(row)
             for gap, span in enumerate(self._spans):
                 start = self._frontiers[row][gap]
+                if leftmost_only and gap != leftmost:
+                    continue
                 if self._is_first_step and row > 0:
                     self._commit(row, gap, start, *_ranked(z_BGV[row, start], row))
                 else:
@@ -81,6 +102,15 @@ class LeftToRight(Order):
     def required(self, row: int, gap: int) -> bytes:
         """Returns what a gap must spell next."""
         return self._required[row][gap]
+
+    def half_given(self, row: int, gap: int) -> int:
+        """Returns how many committed slots back the token is in which typed text ends, as long as nobody weighed it."""
+        slot = self._half_given.get((row, gap))
+        return 0 if slot is None else self._frontiers[row][gap] - slot
+
+    def weigh(self, row: int, gap: int, confidence: float) -> None:
+        """Takes the probability of that token, given the text that it begins with."""
+        self.confidence_BG[row, self._half_given.pop((row, gap))] = confidence
 
     def row(self, row: int) -> list[int]:
         """Returns the tokens of a whole canvas row, pins included; hidden slots hold noise."""

@@ -55,6 +55,10 @@ class Order(ABC):
         """Tells whether no row can reach the probability asked for any more."""
         return False
 
+    def go_on(self, task: Task) -> None:
+        """Takes a task of the same canvas; what is accepted by now must agree with the text that it requires."""
+        self.task = task
+
     @abstractmethod
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
         """Returns logits with forbidden tokens at -inf, divided by the temperature; may change them in place."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised when a message changes incompatibly."""
 
 Priority = Literal["typed", "several", "prefetch"]
@@ -32,6 +32,13 @@ SEVERAL_LINES_FACTOR = 2
 """How much larger the gap of several lines is than that of one; the engine cuts it to what its checkpoint was trained
 on. Chosen.
 """
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in a gap now, for an edit or a hole: the start of its canvas, and what stays if nothing is better."""
+
+    text: str
+    single_line: bool = True
 
 
 class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
@@ -65,6 +72,15 @@ class Fill(msgspec.Struct, frozen=True, tag="fill", kw_only=True):
     """Which of the waiting fills run first; a running prefetch is given up for any other fill."""
     watch: bool = False
     """Sends a `Draft` after every pass over the gap."""
+    held: tuple[Held, ...] = ()
+    """What each gap holds now, one for each; empty for a plain fill. With it the answer has one candidate, in which a
+    gap that nothing better than `min_confidence` was found for holds what it held; its gaps may take several canvases
+    in turn, and it neither replaces nor is replaced by a plain fill of its document.
+    """
+    strength: float = 1.0
+    """Which share of what the gaps hold is denoised anew, 0..1: the tokens that the model finds least likely first."""
+    instruction: str = ""
+    """What to change, in the user's words; a checkpoint that follows none answers with a reasoned silence."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -116,6 +132,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The text of each gap, in order; the suffix is never part of it."""
     confidence: float
     """Calibrated as far as the checkpoint is, 0..1."""
+    confidences: tuple[float, ...] = ()
+    """Of each gap alone; of what is edited, 0 where nothing was changed."""
     complete: bool = True
     """False for the confident part of a draft cut off by the deadline."""
 
@@ -134,6 +152,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Decoder passes."""
     encoder_steps: int = 0
     """Passes of the encoder alone over the gap; where it is in doubt a decoder pass follows."""
+    carried_steps: int = 0
+    """Passes that an older fill of the document had made when it was replaced, and whose canvas this one went on from;
+    counted in neither of the above."""
     decoder_ms: float = 0.0
     encoder_ms: float = 0.0
     """For the context alone."""
@@ -182,6 +203,8 @@ class Draft(msgspec.Struct, frozen=True, tag="draft", kw_only=True):
     step: int
     """Passes so far, of encoder and decoder."""
     slots: tuple[Slot, ...]
+    share: float = 0.0
+    """How much of the request is settled, 0..1."""
 
 
 class ClientStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,6 +236,10 @@ class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=Tru
     """Why the checkpoint could not be loaded, when `state` is "failed"."""
     progress: float = 1.0
     """How much of the loading is done, 0..1."""
+    budget: str = ""
+    """What memory the model takes of what is free, in one line; known before its weights are read."""
+    loading_quiet_s: float = 0.0
+    """Seconds since the loading got further. Nobody ends one that hangs: how long a disk may take is not known."""
     rss_bytes: int = 0
     """Resident memory of the process."""
     device_bytes: int = 0
@@ -232,6 +259,10 @@ class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=Tru
     counts: dict[str, int] = {}
     """Answers by what became of them."""
     clients: tuple[ClientStatus, ...] = ()
+    gone: dict[str, dict[str, int]] = {}
+    """What clients that have left had counted, summed by name."""
+    instructions: bool = False
+    """Whether the checkpoint follows instructions; False while it is loading."""
     languages: tuple[str, ...] = ()
 
 

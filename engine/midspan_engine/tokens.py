@@ -36,6 +36,8 @@ class Tokens:
                 self.spellings[index] = spell(token)
             elif not added[index]["special"]:
                 self.spellings[index] = token.encode()  # added tokens are written as they are
+        self.specials = {token["content"]: index for index, token in added.items() if token["special"]}
+        """Ids of the special tokens by what they are called."""
         self._pieces = _piece_splitter(layout.get("pre_tokenizer"))
         self.bos_token_id: int | None = vocabulary.get("<bos>")
         self.eos_token_id: int | None = vocabulary.get("<eos>")
@@ -57,6 +59,14 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`; no special id is ever among them."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode_markers(self, text: str) -> list[int]:
+        """Returns the ids of text that is not a user's: the names of special tokens in it stand for them."""
+        names = "|".join(map(re.escape, sorted(self.specials, key=len, reverse=True)))
+        ids: list[int] = []
+        for part in re.split(f"({names})", text) if names else [text]:
+            ids += [self.specials[part]] if part in self.specials else self.encode(part)
+        return ids
 
     def decode(self, ids: list[int]) -> str:
         """Returns the text of `ids`; special ids spell nothing, broken UTF-8 becomes U+FFFD."""

@@ -28,9 +28,9 @@ def failed(id: int, error: Exception) -> Failed:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Says whether an allocation failed, in memory or on an accelerator."""
-    # torch.OutOfMemoryError is a RuntimeError for accelerators only; the CPU's allocator has but its words.
+    # torch.OutOfMemoryError is a RuntimeError for accelerators only; cuBLAS and the CPU's allocator have but words.
     is_of_torch = isinstance(error, RuntimeError) and any(
-        words in str(error) for words in ("out of memory", "not enough memory", "can't allocate memory")
+        words in str(error) for words in ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
     )
     return isinstance(error, MemoryError) or is_of_torch
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,7 +38,7 @@ LOOK_S = 1.0
 being copied into it.
 """
 
-PARTS = ("*config.json", "tokenizer.json", "model*.safetensors", "model.safetensors.index.json")
+PARTS = ("*config.json", "tokenizer.json", "*.jinja", "model*.safetensors", "model.safetensors.index.json", "*.gguf")
 """Names of what a checkpoint consists of. A training run may write its own files beside them all the time."""
 
 _IMPORTED = 0.4
@@ -53,6 +54,9 @@ class Worker:
         """Remembered and told to every later request until the folder changes; its id is 0."""
         self.progress = 0.0
         """How much of the loading is done, 0..1."""
+        self.budget = ""
+        """What memory the model takes, in one line; known before its weights are read."""
+        self._progressed = time.monotonic()
         self.n_retries = 0
         """Fills that ran out of memory and were tried again."""
         self.queue = JobQueue()
@@ -75,6 +79,11 @@ class Worker:
         if self.engine is None:
             return "loading"
         return "busy" if self.queue.running is not None or len(self.queue) else "ready"
+
+    @property
+    def loading_quiet_s(self) -> float:
+        """Seconds since the loading got further; 0 when nothing is being loaded."""
+        return time.monotonic() - self._progressed if self.state == "loading" else 0.0
 
     @property
     def device_bytes(self) -> int:
@@ -157,7 +166,8 @@ class Worker:
     def _load(self) -> None:
         """Loads the engine or remembers why that is impossible."""
         self.engine = self.load_failure = None  # the memory of the old model is free before the new one takes its own
-        self.progress = 0.0
+        self._note_progress(0.0)
+        self.budget = ""
         self._used = self._seen = _fingerprint(self._checkpoint)
         try:
             if not self._checkpoint.is_dir():
@@ -172,10 +182,10 @@ class Worker:
             from midspan_engine.engine import Engine
 
             torch.set_num_threads(cpu_threads())
-            self.progress = _IMPORTED
-            self.engine = Engine.load(self._checkpoint, self._note_weights)
+            self._note_progress(_IMPORTED)
+            self.engine = Engine.load(self._checkpoint, self._note_weights, self._note_budget)
             self._loaded = time.perf_counter()
-            self.progress = 1.0
+            self._note_progress(1.0)
             logger.info("ready: %s on %s", self._checkpoint, self.engine.device)
         except MidspanError as error:
             logger.error("the checkpoint cannot be loaded: %s", error)
@@ -188,7 +198,13 @@ class Worker:
             self.load_failure = Failed(id=0, message=message)
 
     def _note_weights(self, share: float) -> None:
-        self.progress = _IMPORTED + (1 - _IMPORTED) * share
+        self._note_progress(_IMPORTED + (1 - _IMPORTED) * share)
+
+    def _note_budget(self, told: str) -> None:
+        self.budget = told
+
+    def _note_progress(self, progress: float) -> None:
+        self.progress, self._progressed = progress, time.monotonic()
 
     def _answer(self, job: Job) -> Filled | Failed:
         id = job.request.id
@@ -215,11 +231,14 @@ class Worker:
         # Out of the handler: there the error's frames would still hold the tensors.
         logger.warning("out of memory at fill %d: trying again with empty caches", request.id)
         self.n_retries += 1
-        engine.prefixes.clear()
+        engine.drop_caches()
         return self._run_engine(engine, job, request)
 
     def _run_engine(self, engine: Engine, job: Job, request: Fill) -> Filled:
-        return engine.fill(
+        from midspan_engine.edit import revise  # there is an engine, so torch is imported already
+
+        serve = partial(revise, engine) if request.held else engine.fill
+        return serve(
             request,
             received=max(job.received, self._loaded),  # a deadline is not spent on loading
             is_cancelled=job.check_in,

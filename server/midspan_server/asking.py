@@ -6,7 +6,7 @@ import re
 
 from midspan_engine.protocol import SEVERAL_LINES_FACTOR, Fill
 from midspan_server.context import Context, is_word
-from midspan_server.python_code import lines_inside, opens_block, width_of
+from midspan_server.python_code import lines_inside, opens_block, statement_starts, width_of
 from midspan_server.settings import MAX_TOKENS, Settings
 from midspan_server.silence import Silence
 
@@ -69,9 +69,10 @@ def _is_in_empty_block(context: Context) -> bool:
     """Says whether the blank line of the cursor is all there is of a block of Python."""
     if context.language != "python":
         return False
-    code = context.block.rstrip()
-    opener = code[code.rfind("\n") + 1 :]
-    if not opens_block(opener) or lines_inside(context.block, 1)[0]:
+    starts = statement_starts(context.block)
+    # a header may take several lines, and comments may follow it
+    opener = context.block.split("\n")[starts[-1] :] if starts else [""]
+    if not opens_block("\n".join(opener)) or lines_inside(context.block, 1)[0]:
         return False
     following = next((line for line in context.suffix.split("\n")[1:] if line.strip()), "")
-    return width_of(context.line_prefix) > width_of(opener) >= width_of(following)
+    return width_of(context.line_prefix) > width_of(opener[0]) >= width_of(following)

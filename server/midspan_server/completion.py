@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -15,19 +16,22 @@ from midspan_engine.protocol import Candidate, EngineStatus, Filled
 from midspan_server.asking import fill_of, reason_not_to_ask
 from midspan_server.context import Context, Selected, context_at
 from midspan_server.debounce import Debounce
+from midspan_server.drafts import Watch
 from midspan_server.engine_client import EngineClient
 from midspan_server.feedback import Feedback
 from midspan_server.filters import Dropped, sifted
-from midspan_server.flights import Flights
+from midspan_server.flights import Flights, Turn
 from midspan_server.gate import closed_gate
 from midspan_server.look_ahead import LookAhead
 from midspan_server.memory import Memory
 from midspan_server.neighbours import Neighbours
 from midspan_server.notebooks import Notebooks
 from midspan_server.settings import Loaded, Trigger
-from midspan_server.silence import SUPERSEDED, Silence, SilenceLog, Status
+from midspan_server.silence import SUPERSEDED, Offer, Silence, SilenceLog, Status
 from midspan_server.suggestion import Suggestion, Suggestions, reanchored
 from midspan_server.text import Position, Snapshot, TextDocument, valid
+
+T = TypeVar("T")
 
 _RESET = Silence("the settings changed while the suggestion was made")
 
@@ -40,8 +44,11 @@ class Completer:
         connect: Callable[[str | None], EngineClient],
         tell: Callable[[str], None],
         show: Callable[[Status], None],
+        watch: Watch,
     ) -> None:
-        """Takes how to reach the engine of a checkpoint, how to warn the user and how to show a changed status."""
+        """Takes how to reach the engine of a checkpoint, how to warn the user, how to show a changed status, and who
+        watches the canvas.
+        """
         self.documents: dict[str, TextDocument] = {}
         self.notebooks = Notebooks()
         self.log = SilenceLog()
@@ -56,6 +63,7 @@ class Completer:
         self._connect = connect
         self._tell = tell
         self._show = show
+        self._watch = watch
         self._engine: tuple[str | None, EngineClient] | None = None
         self._chores: set[asyncio.Task[None]] = set()
 
@@ -78,8 +86,12 @@ class Completer:
         self, uri: str, position: Position, trigger: Trigger, selected: Selected | None = None
     ) -> Suggestions | Silence:
         """Answers one request. Cancelling the awaiting task withdraws the fill; no error of input or engine leaves."""
-        answer = await self._answer(uri, position, trigger, selected)
+        answer = await self.serve(
+            uri, self._flights, lambda document: self._begun(document, position, trigger, selected)
+        )
         if isinstance(answer, Silence):
+            if answer.state == "failed":
+                self._tell(answer.reason)
             self.note(answer)
             return answer
         self.note(None)
@@ -87,44 +99,62 @@ class Completer:
         self.log.confidences = tuple(each.confidence for each in answer.items)
         return answer
 
-    def note(self, silence: Silence | None) -> None:
+    def note(self, silence: Silence | None, offer: Offer = "suggested") -> None:
         """Remembers an answer and shows the status if it changed."""
-        if self.log.note(silence):
+        if self.log.note(silence, offer):
             self._show(self.log.status)
 
-    async def _answer(
-        self, uri: str, position: Position, trigger: Trigger, selected: Selected | None
-    ) -> Suggestions | Silence:
+    async def serve(
+        self, uri: str, flights: Flights, begin: Callable[[TextDocument], Turn[T] | T | Silence]
+    ) -> T | Silence:
+        """Answers one request for a document, of which the newest among `flights` wins.
+
+        `begin` sees the document as it is when the request arrives; it answers by itself, or says what to ask the
+        engine. Cancelling the awaiting task withdraws the fill; no error of input or engine leaves.
+        """
         # Everything up to the first await sees the document as it was when the request arrived.
-        self._flights.end(uri, SUPERSEDED)
+        flights.end(uri, SUPERSEDED)
         document = self.documents.get(uri)
         if document is None:
             return Silence("the document is not open; open it again")
         if (silence := closed_gate(document, self.loaded)) is not None:
             return silence
-        snapshot, loaded = document.snapshot, self.loaded
         try:
-            context = self._context(document, position, trigger, selected)
+            begun = begin(document)
         except InputError as error:
             return Silence(str(error))
-        if recalled := self._memory.recall(uri, context):
+        if not isinstance(begun, Turn):
+            return begun
+        try:
+            filled = await flights.answer(uri, begun.fill)
+        except MidspanError as error:
+            return Silence(str(error), "failed")
+        # Midspan may have been switched off, or the file excluded or closed, while the engine was at work.
+        if (silence := closed_gate(document, self.loaded)) is not None:
+            return silence
+        if isinstance(filled, Silence):
+            return filled
+        if self.documents.get(uri) is not document:
+            return Silence("the document was closed")
+        return begun.outcome(filled)
+
+    def _begun(
+        self, document: TextDocument, position: Position, trigger: Trigger, selected: Selected | None
+    ) -> Turn[Suggestions] | Suggestions | Silence:
+        snapshot, loaded = document.snapshot, self.loaded
+        context = self.context(document, snapshot.offset_at(position), trigger, selected)
+        if recalled := self._memory.recall(document.uri, context):
             self.log.counts["recalled"] += 1
             return Suggestions(snapshot, recalled)
         if (silence := reason_not_to_ask(context)) is not None:
             return silence
         self._look_ahead.drop()
-        try:
-            filled = await self._flights.answer(uri, self._fill(context, uri, self._wait_s(trigger)))
-        except MidspanError as error:
-            self._tell(str(error))
-            return Silence(str(error), "failed")
-        # Completion may have been switched off, or the file excluded, while the engine was at work.
-        if (silence := closed_gate(document, self.loaded)) is not None:
-            return silence
-        if isinstance(filled, Silence):
-            return filled
-        self.log.stats = filled.stats
-        return self._offered(document, snapshot, context, filled) if self.loaded is loaded else _RESET
+
+        def outcome(filled: Filled) -> Suggestions | Silence:
+            self.log.stats = filled.stats
+            return self._offered(document, snapshot, context, filled) if self.loaded is loaded else _RESET
+
+        return Turn(self._fill(context, document.uri, self._wait_s(trigger)), outcome)
 
     def open_document(self, document: TextDocument) -> None:
         """Takes a document in, in the place of one that a client opens anew without closing it."""
@@ -142,6 +172,11 @@ class Completer:
         if self._engine is not None:
             self._later(self._engine[1].forget(valid(uri)))
 
+    def left_alone(self) -> dict[str, str]:
+        """Returns the open documents in which nothing is completed, and why."""
+        closed = ((uri, closed_gate(document, self.loaded)) for uri, document in self.documents.items())
+        return {uri: silence.reason for uri, silence in closed if silence is not None}
+
     async def engine_status(self) -> EngineStatus | None:
         """Returns the state of the engine if this client has talked to it and it still runs."""
         return await self._engine[1].status() if self._engine is not None else None
@@ -152,15 +187,16 @@ class Completer:
         if self._engine is not None:
             await self._engine[1].close()
 
-    def _context(
-        self, document: TextDocument, position: Position, trigger: Trigger, selected: Selected | None
+    def context(
+        self, document: TextDocument, offset: int, trigger: Trigger, selected: Selected | None = None
     ) -> Context:
+        """Returns what surrounds an offset of the document as it is now."""
+        snapshot = document.snapshot
         around = self.notebooks.around(document.uri, self.documents)
         if self.loaded.settings.neighbour_characters:
-            found = self.neighbours.gather(document, position.line, self.documents, self.loaded.settings)
+            line = snapshot.lines.line_of(offset)
+            found = self.neighbours.gather(document, line, self.documents, self.loaded.settings)
             around = msgspec.structs.replace(around, before=found + around.before)
-        snapshot = document.snapshot
-        offset = snapshot.offset_at(position)
         return context_at(snapshot, offset, trigger, selected, language=document.language, around=around)
 
     def _wait_s(self, trigger: Trigger) -> float:
@@ -170,9 +206,11 @@ class Completer:
     async def _fill(self, context: Context, uri: str, wait_s: float) -> Filled:
         if wait_s:
             await asyncio.sleep(wait_s)
-        return await self._engine_now().fill(fill_of(context, valid(uri), self.loaded.settings, waited_ms=wait_s * 1e3))
+        fill = fill_of(context, valid(uri), self.loaded.settings, waited_ms=wait_s * 1e3)
+        with self._watch.follow(uri) as show:
+            return await self.engine_now().fill(msgspec.structs.replace(fill, watch=show is not None), show)
 
-    def _engine_now(self) -> EngineClient:
+    def engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""
         checkpoint = self.loaded.settings.checkpoint
         if self._engine is None or self._engine[0] != checkpoint:
@@ -190,8 +228,6 @@ class Completer:
         kept, reason = self._kept(context, filled.candidates)
         if not kept:
             return Silence(reason)
-        if self.documents.get(document.uri) is not document:
-            return Silence("the document was closed")
         self._memory.keep(document.uri, context, kept)
         now = document.snapshot  # its text counts: clients change documents without a new version number
         moved = (reanchored(suggestion, snapshot, now) for suggestion in kept)
@@ -208,7 +244,7 @@ class Completer:
         if closed_gate(document, self.loaded) is not None:
             return
         fill = msgspec.structs.replace(fill_of(ahead, valid(document.uri), self.loaded.settings), priority="prefetch")
-        filled = await self._engine_now().fill(fill)
+        filled = await self.engine_now().fill(fill)
         kept, _ = self._kept(ahead, filled.candidates)
         if self.documents.get(document.uri) is document:
             self._memory.keep(document.uri, ahead, kept)

@@ -109,12 +109,12 @@ def context_at(
         if line_start <= item_start <= offset <= item_end <= line_end:
             start, end, inserted = item_start, item_end, selected.text
     first = _prefix_start(snapshot, start)
-    prefix = _plain(snapshot.text[first:start] + inserted)
+    prefix = plain(snapshot.text[first:start] + inserted)
     if not first and around.before:
-        prefix = _last_lines(_plain(around.before), MAX_PREFIX - len(prefix)) + prefix
+        prefix = _last_lines(plain(around.before), MAX_PREFIX - len(prefix)) + prefix
     suffix, is_cut = _suffix(snapshot, end)
     if not is_cut and around.after:
-        suffix, is_cut = _first_lines(suffix + _plain(around.after))
+        suffix, is_cut = _first_lines(suffix + plain(around.after))
     return Context(
         start=start,
         end=end,
@@ -125,7 +125,7 @@ def context_at(
         line_suffix=suffix.partition("\n")[0],
         trigger=trigger,
         language=language,
-        selected=_plain(inserted),
+        selected=plain(inserted),
     )
 
 
@@ -166,10 +166,10 @@ def _suffix(snapshot: Snapshot, offset: int) -> tuple[str, bool]:
     if is_cut:
         last = max(text.rfind("\n"), text.rfind("\r", 0, -1))
         text = text[: last + 1] if last >= 0 else text
-    return _plain(text), is_cut
+    return plain(text), is_cut
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Returns a text with LF line ends and without halves of characters, which no encoding of the wire can hold."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")

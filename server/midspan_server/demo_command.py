@@ -117,7 +117,7 @@ def _print_end(console: Console) -> None:
     for what, how in (
         ("Watch a gap of a file of yours settle:", f"{program} fill FILE --at LINE:COL --watch"),
         (
-            "Neovim 0.12, with editors/nvim on the runtimepath:",
+            "Neovim 0.11 or newer, with editors/nvim on the runtimepath:",
             f':lua vim.lsp.config("midspan", {{ cmd = {{ "{program}", "lsp" }} }}) vim.lsp.enable("midspan")',
         ),
         ("Any other editor starts this for Python files:", f"{program} lsp"),

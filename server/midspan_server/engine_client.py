@@ -172,6 +172,8 @@ class EngineClient:
             if pending is not None:
                 pending.cancel()
         if self._connection is not None:
+            if self._report is not None:
+                self._report_now(self._report)
             await self._connection.close()
 
     async def _connected(self) -> Connection:

@@ -11,7 +11,8 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from midspan_engine.errors import CheckpointError, EngineError, EngineUnavailable
+from midspan_engine.commands import WEIGHTS
+from midspan_engine.errors import CheckpointError, EngineError, EngineUnavailable, InputError
 from midspan_engine.protocol import EngineStatus
 from midspan_server.configured import launch_of, user_settings, with_checkpoint, with_json
 from midspan_server.engine_client import EngineClient
@@ -34,10 +35,15 @@ def command() -> None:
     type=click.FloatRange(min=0, min_open=True),
     help=f"Exit after so long without a fill; {IDLE_MINUTES:.0f} by default. A running engine takes it too.",
 )
+@click.option(
+    "--weights",
+    type=click.Choice(WEIGHTS),
+    help="Hold the experts of a large model as stored, or packed into 8 or 4 bits. auto packs what would not fit.",
+)
 @with_json
-def start(checkpoint: Path | None, idle_minutes: float | None, as_json: bool) -> None:
+def start(checkpoint: Path | None, idle_minutes: float | None, weights: str | None, as_json: bool) -> None:
     """Start the engine and wait until its model is loaded."""
-    launch = launch_of(checkpoint, user_settings())
+    launch = msgspec.structs.replace(launch_of(checkpoint, user_settings()), weights=weights)
     columns = TextColumn("loading the model"), BarColumn(), TaskProgressColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -47,6 +53,8 @@ def start(checkpoint: Path | None, idle_minutes: float | None, as_json: bool) ->
         click.echo(msgspec.json.encode({"engine": status}))
     else:
         click.echo(f"The engine is {status.state}: process {status.pid}, {status.checkpoint} on {status.device}.")
+        if status.budget:
+            click.echo(f"Its memory: {status.budget}.")
 
 
 @command.command("stop")
@@ -62,7 +70,13 @@ def stop(checkpoint: Path | None, as_json: bool) -> None:
 
 
 async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[float], None]) -> EngineStatus:
-    """Returns the state of an engine whose model is loaded. Raises CheckpointError or EngineError if it cannot be."""
+    """Returns the state of an engine whose model is loaded.
+
+    Raises CheckpointError or EngineError if it cannot be, InputError for a wish that a running engine does not know.
+    """
+    if launch.weights is not None and (running := await launch.connect()) is not None:
+        running[1].close()
+        raise InputError("an engine runs already, and holds its weights as it does: run `midspan engine stop` first")
     (await launch.start())[1].close()
     try:
         async with EngineClient(launch, name="midspan engine start") as client, asyncio.timeout(_LOAD_TIMEOUT_S):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
 
-from midspan_engine.protocol import Draft, Fill, Filled
+from midspan_engine.protocol import Fill
 from midspan_server.answer import json_answer, piped_answer, print_answer
 from midspan_server.asking import fill_of
 from midspan_server.configured import launch_of, refuse_secrets, user_settings, with_checkpoint, with_json
 from midspan_server.context import context_at
-from midspan_server.engine_client import EngineClient
 from midspan_server.language import language_of
-from midspan_server.launch import Launch
+from midspan_server.one_question import ask
+from midspan_server.revision_command import Form, holes_of, serve
 from midspan_server.settings import MAX_TOKENS, Settings
 from midspan_server.source import Source, parse_position, read_source, read_stream
 from midspan_server.text import snapshot
-from midspan_server.watch import watching
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +37,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("fill")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--at", metavar="LINE:COL", required=True, help="The gap: line and column, both counted from 1.")
+@click.option("--at", metavar="LINE:COL", help="The gap: line and column, both counted from 1.")
+@click.option("--holes", is_flag=True, help="Fill empty calls, stubs and markers instead, and print the difference.")
+@click.option("--range", "span", metavar="L:C-L:C", help="Where to look for holes; everywhere by default.")
+@click.option("--marker", metavar="TEXT", help="What stands for a hole, instead of the setting's.")
+@click.option("--apply", is_flag=True, help="With --holes: change the file.")
 @with_json
 @click.option("--watch", is_flag=True, help="Show the canvas at every denoising step, on stderr.")
 @click.option("-n", "n_candidates", type=click.IntRange(1, 8), default=1, metavar="N", help="How many alternatives.")
@@ -54,20 +54,40 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="Same seed, same answer.")
 @with_checkpoint
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the unsaved text of FILE from stdin.")
-def command(file: Path, at: str, as_json: bool, checkpoint: Path | None, from_stdin: bool, **wish: object) -> None:
-    """Fill the gap at LINE:COL of FILE and print what was found.
+def command(
+    file: Path,
+    at: str | None,
+    holes: bool,
+    span: str | None,
+    marker: str | None,
+    apply: bool,
+    as_json: bool,
+    checkpoint: Path | None,
+    from_stdin: bool,
+    **wish: object,
+) -> None:
+    """Fill the gap at LINE:COL of FILE, or its holes, and print what was found.
 
     On a terminal the lines around the gap are shown; into a pipe goes the text alone. The exit status is 0 for an
     answer, which may be silence with a reason, 2 for input that cannot be used, 1 for a failure of Midspan.
     """
     wished = msgspec.convert(wish, Wish)
-    position = parse_position(at)
+    if holes == (at is not None) or (not holes and (span or marker or apply)):
+        raise click.UsageError("say which gap: give --at, or --holes, which alone takes --range, --marker and --apply")
+    if apply and from_stdin:
+        raise click.UsageError("unsaved text cannot be changed in the file; leave out --apply or --stdin")
+    position = parse_position(at) if at is not None else None
     loaded = user_settings()
     refuse_secrets(file, loaded)
     source = read_stream(file, sys.stdin.buffer) if from_stdin else read_source(file)
+    if position is None:
+        revision = holes_of(source, span, marker or loaded.settings.hole_marker)
+        form = Form("midspan fill", as_json, apply, wished.watch)
+        serve(source, revision, form, launch_of(checkpoint, loaded), loaded.settings)
+        return
     offset = source.offset(position)
     request = request_of(source, offset, wished, loaded.settings)
-    filled = _ask(launch_of(checkpoint, loaded), request)
+    filled = ask(launch_of(checkpoint, loaded), request, "midspan fill")
     if as_json:
         click.echo(json_answer(filled, source))
     elif sys.stdout.isatty():
@@ -95,20 +115,3 @@ def request_of(source: Source, offset: int, wish: Wish, settings: Settings) -> F
         seed=wish.seed,
         watch=wish.watch,
     )
-
-
-def _ask(launch: Launch, request: Fill) -> Filled:
-    """Returns the engine's answer, with something to look at on stderr until it comes."""
-    console = Console(stderr=True)
-    if request.watch:
-        with watching(console) as show:
-            return asyncio.run(ask_engine(launch, request, show))
-    # A first fill waits for the model to be loaded.
-    with console.status("waiting for the engine") if console.is_terminal else contextlib.nullcontext():
-        return asyncio.run(ask_engine(launch, request))
-
-
-async def ask_engine(launch: Launch, request: Fill, on_draft: Callable[[Draft], None] | None = None) -> Filled:
-    """Returns the answer of the engine of a launch, which is started if none runs."""
-    async with EngineClient(launch, name="midspan fill") as client:
-        return await client.fill(request, on_draft)

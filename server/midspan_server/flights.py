@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from midspan_engine.protocol import Filled
 from midspan_server.silence import Silence
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Generic[T]):
+    """What to ask the engine for a request, and what becomes of its answer."""
+
+    fill: Coroutine[Any, Any, Filled]
+    outcome: Callable[[Filled], T | Silence]
 
 
 class _Flight:

@@ -10,7 +10,7 @@ from midspan_server.context import is_word
 from midspan_server.feedback import ACCEPTED
 from midspan_server.silence import Silence
 from midspan_server.suggestion import Suggestion, Suggestions
-from midspan_server.text import Snapshot
+from midspan_server.text import Snapshot, Span
 
 DETAIL = "midspan"
 
@@ -36,11 +36,13 @@ def completion_list(answer: Suggestions | Silence) -> types.CompletionList:
 
     Incomplete, because the next key deserves a new answer; never preselected, because Enter must stay a line break.
     """
-    items = [] if isinstance(answer, Silence) else [_menu_item(answer.snapshot, item) for item in answer.items]
+    if isinstance(answer, Silence):
+        return types.CompletionList(is_incomplete=True, items=[])
+    items = [_menu_item(answer.snapshot, item, place) for place, item in enumerate(answer.items)]
     return types.CompletionList(is_incomplete=True, items=items)
 
 
-def _menu_item(snapshot: Snapshot, item: Suggestion) -> types.CompletionItem:
+def _menu_item(snapshot: Snapshot, item: Suggestion, place: int) -> types.CompletionItem:
     # Clients filter by the word before the cursor, so it has to be part of the item.
     start = item.start
     while start and is_word(snapshot.text[start - 1]):
@@ -51,6 +53,9 @@ def _menu_item(snapshot: Snapshot, item: Suggestion) -> types.CompletionItem:
         label=first + (" …" if more else ""),
         kind=types.CompletionItemKind.Text,
         detail=DETAIL,
+        documentation=text if more else None,
+        # Best first, and before what is as good a match but begins with a letter.
+        sort_text=str(place),
         filter_text=text,
         preselect=False,
         command=types.Command("Accepted", ACCEPTED, arguments=[item.id]),
@@ -61,5 +66,10 @@ def _menu_item(snapshot: Snapshot, item: Suggestion) -> types.CompletionItem:
 
 
 def _range(snapshot: Snapshot, start: int, end: int) -> types.Range:
-    first, last = snapshot.position_at(start), snapshot.position_at(end)
-    return types.Range(types.Position(*first), types.Position(*last))
+    return range_of(Span(snapshot.position_at(start), snapshot.position_at(end)))
+
+
+def range_of(span: Span) -> types.Range:
+    """Returns a range in the words of the protocol."""
+    start, end = (types.Position(each.line, each.character) for each in (span.start, span.end))
+    return types.Range(start, end)

@@ -7,6 +7,7 @@ environment variables change where things are:
 variable               meaning                                           default
 ====================== ================================================= ===========================================
 MIDSPAN_CHECKPOINT     folder of the model to serve                      the checkpoint inside `midspan_engine`
+MIDSPAN_WEIGHTS        how an engine holds experts, see `--weights`      auto
 MIDSPAN_RUNTIME_DIR    folder of socket and lock, closed to other users  the user's runtime folder
 XDG_STATE_HOME (Linux) parent of the folder that holds the engine's log  ~/.local/state
 ====================== ================================================= ===========================================
@@ -33,6 +34,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
+from midspan_engine.commands import WEIGHTS_VARIABLE
 from midspan_engine.errors import EngineUnavailable, InputError
 from midspan_engine.framing import peer_pid
 from midspan_engine.protocol import PROTOCOL_VERSION
@@ -58,6 +60,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     socket: Path
     log: Path
     idle_minutes: float = IDLE_MINUTES
+    weights: str | None = None
+    """How the engine holds a large model's experts; None for what the environment says."""
     start_timeout_s: float = 30.0
     """A host listens before it imports torch, so this covers a slow disk and a busy machine, not the model."""
 
@@ -186,11 +190,13 @@ def _spawn(launch: Launch) -> tuple[int, subprocess.Popen[bytes]]:
     # -P: the folder that an editor was started in must never be a source of modules.
     command = [sys.executable, "-P", "-m", "midspan_engine", "host", "--socket", str(launch.socket)]
     command += ["--checkpoint", str(launch.checkpoint), "--idle-minutes", str(launch.idle_minutes)]
+    environment = os.environ if launch.weights is None else os.environ | {WEIGHTS_VARIABLE: launch.weights}
     try:
         log_start = os.fstat(log_fd).st_size
         process = subprocess.Popen(
             command,
             cwd="/",
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log_fd,
             stderr=log_fd,

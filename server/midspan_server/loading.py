@@ -12,6 +12,8 @@ from pygls.exceptions import JsonRpcException
 from midspan_server.rpc import Server
 
 TITLE = "Midspan: loading the model"
+TOKEN = "midspan/loading"
+"""What the token of each progress begins with; editors that draw it themselves know it by that."""
 
 
 class LoadingProgress:
@@ -32,7 +34,7 @@ class LoadingProgress:
         self._share = share
         self._news.set()
         if share is not None and (self._showing is None or self._showing.done()):
-            self._showing = asyncio.create_task(self._show(f"midspan/loading/{next(self._numbers)}"))
+            self._showing = asyncio.create_task(self._show(f"{TOKEN}/{next(self._numbers)}"))
 
     async def _show(self, token: str) -> None:
         progress = self._server.work_done_progress

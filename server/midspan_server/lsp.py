@@ -25,6 +25,8 @@ from midspan_engine.protocol import Report
 from midspan_server.completion import Completer
 from midspan_server.context import Selected
 from midspan_server.debounce import Debounce
+from midspan_server.drafts import DRAFT, ShownDraft, Watch
+from midspan_server.edit_handlers import EditHandlers
 from midspan_server.engine_client import EngineClient
 from midspan_server.feedback import ACCEPTED, DID_ACCEPT_PART, DID_SHOW, Command, PartReport, ShownReport
 from midspan_server.items import completion_list, inline_list
@@ -32,7 +34,7 @@ from midspan_server.launch import Launch
 from midspan_server.loading import LoadingProgress
 from midspan_server.rpc import Server
 from midspan_server.settings import SECTION, Source, Trigger, client_source, load, read_user_file, user_file
-from midspan_server.silence import STATUS, Silence, Status
+from midspan_server.silence import STATUS, Silence, Status, internal_error
 from midspan_server.stdio import open_stdio
 from midspan_server.suggestion import Suggestions
 from midspan_server.sync import Sync, position_of
@@ -59,7 +61,9 @@ class Front:
 
     def __init__(self, checkpoint: str | None = None) -> None:
         self.server = Server(version("midspan"))
-        self.completer = Completer(self._connect, self._tell, self._show)
+        watch = Watch(self._send_draft)
+        self.completer = Completer(self._connect, self._tell, self._show, watch)
+        edits = EditHandlers(self.server, self.completer, watch)
         self._loading = LoadingProgress(self.server)
         self._client_name = ""
         self.is_exiting = False
@@ -82,6 +86,10 @@ class Front:
             self._register(method, handler)
         self._register(types.TEXT_DOCUMENT_INLINE_COMPLETION, self._inline_completion, types.InlineCompletionOptions())
         self.server.command(ACCEPTED)(partial(self._accepted))
+        for method, handler, options in edits.handlers():
+            self._register(method, handler, options)
+        for name, command in edits.commands():
+            self.server.command(name)(partial(command))
 
     def _register(self, method: str, handler: Callable[..., Any], options: object = None) -> None:
         # pygls marks what it registers, and a bound method takes no marks.
@@ -97,11 +105,12 @@ class Front:
         self._initial = client_source("initializationOptions", params.initialization_options)
         workspace, document = capabilities.workspace, capabilities.text_document
         self._has_configuration = bool(workspace and workspace.configuration)
-        if not (document and document.inline_completion):
+        self._load(None)
+        has_ghost_text = bool(document and document.inline_completion)
+        if not has_ghost_text or self.completer.loaded.settings.popup:
             # Otherwise the same text would be offered twice.
             options = types.CompletionOptions(trigger_characters=TRIGGER_CHARACTERS)
             self._register(types.TEXT_DOCUMENT_COMPLETION, self._completion, options)
-        self._load(None)
         if self._has_configuration:
             # The client may be about to name files that must be left alone.
             waiting = "the client has not sent its settings yet"
@@ -167,9 +176,9 @@ class Front:
         try:
             return await self.completer.complete(uri, position_of(position), trigger, selected)
         except Exception as error:
-            # The one catch-all of this server: a request is answered whatever happens.
+            # A request is answered whatever happens.
             logger.exception("request %s failed", self.server.protocol.msg_id)
-            silence = Silence(f"internal error: {type(error).__name__}; please report it", "failed")
+            silence = internal_error(error)
             self.completer.note(silence)
             return silence
 
@@ -191,7 +200,9 @@ class Front:
             engine = await self.completer.engine_status()
         except MidspanError as unreachable:
             error = str(unreachable)
-        report: dict[str, Any] = msgspec.to_builtins(self.completer.log.report(engine, error))
+        report: dict[str, Any] = msgspec.to_builtins(
+            self.completer.log.report(engine, error, self.completer.left_alone())
+        )
         return report
 
     def _connect(self, checkpoint: str | None) -> EngineClient:
@@ -211,6 +222,9 @@ class Front:
 
     def _show(self, status: Status) -> None:
         self.server.protocol.notify(STATUS, msgspec.to_builtins(status))
+
+    def _send_draft(self, draft: ShownDraft) -> None:
+        self.server.protocol.notify(DRAFT, msgspec.to_builtins(draft))
 
 
 def serve_stdio(log_level: str = "WARNING", checkpoint: str | None = None) -> int:
@@ -245,19 +259,12 @@ async def _serve(front: Front) -> int:
 
 
 def _report(params: object, kind: type[T]) -> T | None:
-    """Returns what a client reports, from the tuples with names that pygls makes of foreign parameters."""
+    """Returns what a client reports, None for what cannot be read."""
     try:
-        return msgspec.convert(_plain(params), kind)
+        return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
         logger.warning("a %s was left aside: %s", kind.__name__, error)
         return None
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    fields = getattr(value, "_asdict", None)
-    return {name: _plain(each) for name, each in fields().items()} if fields is not None else value
 
 
 def _encoding(kind: types.PositionEncodingKind | str) -> Encoding:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from midspan_server.edits import Edits
 from midspan_server.gate import unread
 from midspan_server.imported import imported
 from midspan_server.privacy import first_match
+from midspan_server.recent_places import RecentPlaces
 from midspan_server.settings import Settings
 from midspan_server.similar import BLOCK_LINES, similar
 from midspan_server.text import TextDocument
@@ -25,7 +25,7 @@ class Neighbours:
     """Gathers what belongs to a place and keeps it for as long as it holds."""
 
     def __init__(self) -> None:
-        self.edits = Edits()
+        self.places = RecentPlaces()
         self._kept: dict[str, tuple[object, str]] = {}
 
     def gather(
@@ -52,7 +52,7 @@ class Neighbours:
         texts = {other.paths[0] if other.paths else uri: other.snapshot.text for uri, other in others.items()}
         heads = imported(document.snapshot.text, texts, budget // 4, time.perf_counter() + TIME_S)
         snapshots = {uri: other.snapshot for uri, other in others.items()}
-        changed = self.edits.recent(snapshots, budget // 4)
+        changed = self.places.recent(snapshots, budget // 4)
         room = budget - len(heads) - len(changed)
         alike = similar(document.snapshot, line, list(snapshots.values()), room, time.perf_counter() + TIME_S)
         return heads + alike + changed

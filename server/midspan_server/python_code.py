@@ -121,3 +121,8 @@ def width_of(line: str) -> int:
     """Returns the columns of a line's indentation."""
     expanded = line.expandtabs(TAB)
     return len(expanded) - len(expanded.lstrip(" "))
+
+
+def uncoded_spans(code: str) -> list[tuple[int, int]]:
+    """Returns where the strings and comments of a text that is not cut lie."""
+    return [found.span() for found in _UNCODED.finditer(code)]

@@ -5,6 +5,7 @@
   `shutdown`; pygls drops these.
 - The connection ends with the process that the client names in `initialize`.
 - `exit` ends the reading loop instead of raising SystemExit inside the event loop.
+- Parameters that the protocol does not know stay as they are; pygls makes tuples with names of them.
 - Errors never pop up in the editor; they are logged without the message that caused them.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol
+from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, default_converter
 
 from midspan_server.stdio import Connection
 
@@ -146,13 +147,22 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
+def _converter() -> Any:
+    converter: Any = default_converter()  # type: ignore[no-untyped-call]  # pygls leaves it unannotated
+    for kind in (JsonRPCRequestMessage, JsonRPCNotification):
+        converter.register_structure_hook(kind, lambda message, kind: kind(**message))
+    return converter
+
+
 class Server(LanguageServer):
     """Speaks to one client."""
 
     protocol: Protocol
 
     def __init__(self, version: str) -> None:
-        super().__init__("midspan", version, notebook_document_sync=_NOTEBOOKS, protocol_cls=Protocol)
+        super().__init__(
+            "midspan", version, notebook_document_sync=_NOTEBOOKS, protocol_cls=Protocol, converter_factory=_converter
+        )
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Logs an error of a handler by its kind: its text may quote a document."""

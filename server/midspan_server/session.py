@@ -117,14 +117,14 @@ class Session:
         params = types.InlineCompletionParams(
             context=types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic),
             text_document=types.TextDocumentIdentifier(self._uri),
-            position=types.Position(*at),
+            position=types.Position(at.line, at.character),
         )
         asked = time.perf_counter()
         reply = await self._client.answered(self._client.text_document_inline_completion_async(params))
         ms = (time.perf_counter() - asked) * 1000
         status = await self._client.answered(self._client.protocol.send_request_async(STATUS))
         told = status.stats
-        stats = told and Cost(told.ms, told.steps, told.encoder_steps, told.decoder_ms)
+        stats = told and Cost(told.ms, told.steps, told.encoder_steps, told.carried_steps, told.decoder_ms)
         items = reply.items if isinstance(reply, types.InlineCompletionList) else reply or []
         if not items:
             return Answer(text=None, start=at, end=at, ms=ms, reason=status.reason, stats=stats)

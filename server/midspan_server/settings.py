@@ -17,6 +17,7 @@ import platformdirs
 
 from midspan_engine.errors import InputError
 from midspan_engine.protocol import ONE_LINE_TOKENS, SHOWN_CONFIDENCE
+from midspan_server.holes import MARKER
 from midspan_server.launch import IDLE_MINUTES
 from midspan_server.privacy import DEFAULT_GLOBS, check_glob
 
@@ -63,6 +64,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     idle_minutes: Annotated[float, msgspec.Meta(gt=0, description="a number of minutes above 0")] = IDLE_MINUTES
     """After so many without a fill the engine leaves and gives its memory back."""
+    hole_marker: Annotated[str, msgspec.Meta(min_length=1, max_length=40, description="a short text such as ___")] = (
+        MARKER
+    )
+    """What stands for something to be filled in."""
     excluded_globs: Annotated[
         tuple[str, ...], msgspec.Meta(description='a list of globs such as [".env*", "secrets/"]')
     ] = DEFAULT_GLOBS
@@ -74,6 +79,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     neighbour_characters: Annotated[int, msgspec.Meta(ge=0, le=8192, description="a whole number from 0 to 8192")] = 0
     """Characters of similar code from other open files that the engine is shown; 0 shows none. The shipped checkpoint
     reads 448 tokens, which the file itself fills.
+    """
+
+    popup: Annotated[bool, msgspec.Meta(description="true or false")] = False
+    """Offers suggestions in the completion menu of an editor that could show them as ghost text, for users of nvim-cmp
+    and the like. An editor without ghost text gets them there anyway. Read when the editor starts the server: from the
+    user's file and from initializationOptions.
     """
 
     def confidence(self, trigger: Trigger) -> float:

@@ -15,6 +15,9 @@ STATUS = "midspan/status"
 State = Literal["ready", "silent", "off", "failed"]
 """Of the last answer: a suggestion, none, none because of settings or exclusions, none because the engine failed."""
 
+Offer = Literal["suggested", "edited"]
+"""How an answer that is no silence is counted: suggestions, or changes of an edit or of holes."""
+
 N_KEPT = 20
 """Enough to see what the last minute of typing met with."""
 
@@ -27,6 +30,11 @@ class Silence(msgspec.Struct, frozen=True):
 
 
 SUPERSEDED = Silence("superseded by a newer request for this document")
+
+
+def internal_error(error: Exception) -> Silence:
+    """Returns what a request is answered with that met with a fault of this server."""
+    return Silence(f"internal error: {type(error).__name__}; please report it", "failed")
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -42,12 +50,16 @@ class Cost(msgspec.Struct, frozen=True):
     ms: float
     steps: int
     encoder_steps: int
+    carried_steps: int
+    """Passes made for the request before it, whose canvas it went on from."""
     decoder_ms: float
 
     @classmethod
     def of(cls, stats: Stats) -> Cost:
         """Returns what a reader of JSON is told of the engine's figures."""
-        return cls(round(stats.ms, 1), stats.steps, stats.encoder_steps, round(stats.decoder_ms, 1))
+        return cls(
+            round(stats.ms, 1), stats.steps, stats.encoder_steps, stats.carried_steps, round(stats.decoder_ms, 1)
+        )
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +80,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineStatus | None
     engine_error: str | None
     """Why the engine cannot be asked."""
+    left_alone: dict[str, str]
+    """The open documents in which nothing is completed, by URI, and why."""
 
 
 class SilenceLog:
@@ -81,8 +95,8 @@ class SilenceLog:
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
-    def note(self, silence: Silence | None) -> bool:
-        """Notes an answer, None for one with suggestions; says whether the status changed.
+    def note(self, silence: Silence | None, offer: Offer = "suggested") -> bool:
+        """Notes an answer, None for one that offers something; says whether the status changed.
 
         Superseded requests are counted only: they come with every key, and the newer request tells more.
         """
@@ -90,7 +104,7 @@ class SilenceLog:
         if silence is SUPERSEDED:
             self.counts["superseded"] += 1
         elif silence is None:
-            self.counts["suggested"] += 1
+            self.counts[offer] += 1
             self.status = Status("ready", None)
         else:
             self.counts[silence.state] += 1
@@ -98,8 +112,8 @@ class SilenceLog:
             self.status = Status(silence.state, silence.reason)
         return self.status != before
 
-    def report(self, engine: EngineStatus | None, engine_error: str | None) -> StatusReport:
-        """Returns all of it, with what is known of the engine."""
+    def report(self, engine: EngineStatus | None, engine_error: str | None, left_alone: dict[str, str]) -> StatusReport:
+        """Returns all of it, with what is known of the engine and of documents that are left alone."""
         return StatusReport(
             state=self.status.state,
             reason=self.status.reason,
@@ -110,4 +124,5 @@ class SilenceLog:
             stats=None if self.stats is None else Cost.of(self.stats),
             engine=engine,
             engine_error=engine_error,
+            left_alone=left_alone,
         )

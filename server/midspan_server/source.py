@@ -71,6 +71,14 @@ def parse_position(text: str) -> LineColumn:
     return LineColumn(int(match[1]), int(match[2]))
 
 
+def parse_range(text: str) -> tuple[LineColumn, LineColumn]:
+    """Returns the two positions that L:C-L:C names. Raises InputError for anything else."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        raise InputError(f"{text!r} is no range; write L:C-L:C, all counted from 1, such as 12:5-14:1")
+    return parse_position(first), parse_position(last)
+
+
 def read_source(path: Path) -> Source:
     """Reads a file. Raises InputError for a path that is not a readable UTF-8 text of at most 50 MB."""
     try:

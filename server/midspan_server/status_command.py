@@ -18,6 +18,10 @@ from midspan_server.excerpt import visible
 from midspan_server.launch import Launch
 
 OWN_NAME = "midspan status"
+QUIET_S = 30.0
+"""A loading that gets no further for so long is pointed out. A choice: the longest step, the import of torch, takes
+seconds; a disk on the network may take longer.
+"""
 
 
 @click.command("status")
@@ -52,7 +56,9 @@ def status_table(status: EngineStatus, launch: Launch) -> Table:
         "device": status.device or "not chosen yet",
         "languages": ", ".join(status.languages) or "any",
         "memory": _memory(status),
+        "budget": status.budget or "not counted yet",
         "clients": "\n".join(map(_client, status.clients)),
+        "clients that left": "\n".join(_gone(*each) for each in sorted(status.gone.items())) or "none that had counted",
         "documents": f"{status.n_documents}, whose caches take {_mib(status.cache_bytes)}",
         "fills": f"{status.n_fills}, {status.n_waiting} waiting" + _counts(status.counts),
         "last silences": "\n".join(dict.fromkeys(silences)) or "none",
@@ -70,7 +76,12 @@ def status_table(status: EngineStatus, launch: Launch) -> Table:
 def _state(status: EngineStatus) -> str:
     if status.error is not None:
         return f"{status.state}: {status.error}"
-    return f"loading, {status.progress:.0%}" if status.state == "loading" else status.state
+    if status.state != "loading":
+        return status.state
+    share, quiet_s = f"loading, {status.progress:.0%}", status.loading_quiet_s
+    if quiet_s < QUIET_S:
+        return share
+    return f"{share}, no further for {_duration(quiet_s)}; if it hangs, `midspan engine stop` ends it"
 
 
 def _memory(status: EngineStatus) -> str:
@@ -83,6 +94,10 @@ def _client(client: ClientStatus) -> str:
     fills = f"{client.n_fills} fills, {client.n_waiting} waiting"
     counts = _counts(client.report.counts)
     return f"{client.name or 'unnamed'}: {process}for {_duration(client.connected_s)}, {fills}{counts}"
+
+
+def _gone(name: str, counts: dict[str, int]) -> str:
+    return f"{name or 'unnamed'}: {_counts(counts).removeprefix(', ')}"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -81,7 +81,7 @@ class Sync:
             return
         self._completer.debounce.note_key(asyncio.get_running_loop().time())
         if changes and isinstance(last := changes[-1], types.TextDocumentContentChangePartial):
-            self._completer.neighbours.edits.note(uri, last.range.start.line)
+            self._completer.neighbours.places.note(uri, last.range.start.line)
         try:
             document.change(map(_edit, changes), version)
         except InputError as error:

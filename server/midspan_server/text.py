@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -24,11 +24,18 @@ Encoding = Literal["utf-8", "utf-16", "utf-32"]
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Position(NamedTuple):
+class Position(msgspec.Struct, frozen=True):
     """Counts lines and, within the line, code units of the agreed encoding, both from 0."""
 
     line: int
     character: int
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A range of a document, as clients name it; `start` may lie behind `end`."""
+
+    start: Position
+    end: Position
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -59,7 +66,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def offset_at(self, position: Position) -> int:
         """Returns the offset of a position. Raises InputError where the document has no such line."""
-        line, character = position
+        line, character = position.line, position.character
         if not 0 <= line < len(self.lines):
             raise InputError(
                 f"line {line + 1} is outside the document, which has {len(self.lines)} lines; "

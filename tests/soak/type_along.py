@@ -34,12 +34,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: int
     suggested: int
     late: int
+    """Suggestions for a text that was typed on meanwhile, as it was then: an editor drops them."""
     wrong: list[str]
+    """Suggestions that fit no text since they were asked for, stale ones among them."""
     key_to_suggestion_ms: Spread
     loop_lag_ms: Spread
     engine_mb: Growth
     front_end_mb: Growth
     """Mean of all."""
+    engine_counts: dict[str, int]
+    """Answers of the last engine by what became of them."""
     troubles: list[str]
     """What was done to the engine."""
     recovered: int
@@ -87,6 +91,7 @@ async def run(
     watching.cancel()
     statuses = [await editor.quit() for editor in editors]
     async with EngineClient(launch) as client:
+        status = await client.status()
         await client.shutdown_host()
     tallies = [editor.tally for editor in editors]
     return Report(
@@ -104,6 +109,7 @@ async def run(
         loop_lag_ms=Spread.of(lags_ms(folder)),
         engine_mb=Growth.of(memory.engine),
         front_end_mb=Growth.of(memory.front_ends),
+        engine_counts=status.counts if status is not None else {},
         troubles=struck,
         recovered=sum(recovered),
         exit_statuses=statuses,

@@ -10,13 +10,19 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from midspan_engine.protocol import Draft, Slot
+from midspan_engine.protocol import Draft
+from midspan_server.drafts import Kind, kind_of
 from midspan_server.excerpt import visible
 
-_SURE_NATS = 0.1
-"""Below this a slot is all but certain: exp(-0.1) puts 90 % on one token."""
-_OPEN_NATS = 2.0
-"""Above this at least seven tokens are in play (exp(2) = 7.4)."""
+_STYLES: dict[Kind, str] = {
+    "pin": "dim",
+    "accepted": "bold",
+    "sure": "green",
+    "open": "yellow",
+    "unsure": "red",
+    "blank": "",
+}
+"""In the words of rich."""
 
 
 @contextmanager
@@ -45,22 +51,10 @@ def canvas_text(draft: Draft) -> Text:
     """Returns all slots in order: pins dimmed, accepted slots bold, the others coloured by entropy."""
     text = Text()
     for slot in draft.slots:
-        text.append(visible(slot.text), style=slot_style(slot))
+        text.append(visible(slot.text), style=_STYLES[kind_of(slot)])
     return text
 
 
-def slot_style(slot: Slot) -> str:
-    """Returns the rich style of one slot."""
-    if slot.pinned:
-        return "dim"
-    if slot.accepted:
-        return "bold"
-    if slot.entropy < _SURE_NATS:
-        return "green"
-    return "yellow" if slot.entropy < _OPEN_NATS else "red"
-
-
 def _progress(draft: Draft) -> str:
-    gap = [slot for slot in draft.slots if not slot.pinned]
-    n_settled = sum(slot.accepted for slot in gap)
-    return f"pass {draft.step}, {n_settled} of {len(gap)} settled"
+    kinds = [kind for kind in map(kind_of, draft.slots) if kind not in ("pin", "blank")]
+    return f"pass {draft.step}, {kinds.count('accepted')} of {len(kinds)} settled"

@@ -14,7 +14,7 @@ N_AROUND = 2
 """Lines shown on both sides of a place. Edits closer than that are one place. Chosen."""
 
 
-class Edits:
+class RecentPlaces:
     """Remembers the last places."""
 
     def __init__(self) -> None:

@@ -1,0 +1,190 @@
+"""What is asked of the engine for an edit or for holes, and the changes that its answer comes to."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from midspan_engine.errors import InputError
+from midspan_engine.protocol import Candidate, Fill, Filled, Held
+from midspan_server.context import Context
+from midspan_server.filters import Dropped, sifted
+from midspan_server.holes import STUB
+from midspan_server.hunks import Hunk, applied, hunks
+from midspan_server.presets import PRESETS, PresetId, stretch_of
+from midspan_server.settings import MAX_TOKENS, Settings
+from midspan_server.stretch import Stretch
+
+MAX_EDITED = 16_000
+"""Characters that one request denoises or spans: some 4,000 tokens, minutes of a small model on a CPU. Chosen."""
+MAX_HOLES = 64
+"""Holes of one request; more are left for the next. Chosen."""
+_MAX_PARSED = 400_000
+"""Characters of a text that is parsed to see whether a change breaks it: about a tenth of a second."""
+
+UNSYNTACTIC = Dropped("the change would break the syntax of the file")
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """Stretches of a text with LF line ends that are to be denoised anew, in whole or in part."""
+
+    text: str
+    stretches: tuple[Stretch, ...]
+    strength: float = 1.0
+    instruction: str = ""
+    is_whole: bool = False
+    """Whether each stretch is one change, judged like a suggestion; else words and lines are compared."""
+    n_holes: int | None = None
+    """How many there are, be they too many for one request; None for an edit of one stretch."""
+
+    @classmethod
+    def of_holes(cls, text: str, holes: Sequence[Stretch]) -> Revision:
+        """Returns the filling of the first holes, as many as one request may have."""
+        reachable = [hole for hole in holes[:MAX_HOLES] if hole.end - holes[0].start <= MAX_EDITED]
+        return cls(text=text, stretches=tuple(reachable), is_whole=True, n_holes=len(holes))
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        preset: PresetId | None,
+        start: int,
+        end: int,
+        *,
+        strength: float | None = None,
+        instruction: str = "",
+    ) -> Revision:
+        """Returns the edit of a selection, at the strength of its preset unless another is given.
+
+        Where nothing stands yet, the answer is judged like a suggestion. Raises InputError where there is nothing to
+        do.
+        """
+        stretch = stretch_of(preset, text, start, end)
+        if strength is None:
+            strength = next((each.strength for each in PRESETS if each.id == preset), 1.0)
+        is_whole = stretch.start == stretch.end
+        return cls(text=text, stretches=(stretch,), strength=strength, instruction=instruction, is_whole=is_whole)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Where the first stretch starts and the last one ends."""
+        return self.stretches[0].start, self.stretches[-1].end
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The changes of a text, or the reason for the silence."""
+
+    changes: tuple[Hunk, ...]
+    silence: str | None
+    filled: Filled
+    message: str | None = None
+
+
+def request_of(revision: Revision, first: Context, last: Context, document: str, settings: Settings) -> Fill:
+    """Returns the request to the engine. `first` surrounds the start of the first stretch, `last` the end of the last.
+
+    Raises InputError when there is too much to do at once.
+    """
+    text, stretches = revision.text, revision.stretches
+    n_characters = stretches[-1].end - stretches[0].start
+    if n_characters > MAX_EDITED:
+        raise InputError(f"{n_characters:,} characters are too many for one edit; select at most {MAX_EDITED:,}")
+    between = [text[a.end : b.start] for a, b in pairwise(stretches)]
+    leads = [stretch.lead for stretch in stretches]
+    parts = [part + lead for part, lead in zip([first.prefix, *between], leads, strict=True)]
+    return Fill(
+        id=0,  # the engine client numbers what it sends
+        document=document,
+        parts=(*parts, last.suffix),
+        suffix_is_cut=last.suffix_is_cut,
+        language=last.language,
+        max_tokens=MAX_TOKENS,
+        min_confidence=settings.confidence("invoked"),
+        priority="several",
+        held=tuple(Held(text=text[each.start : each.end], single_line=each.single_line) for each in stretches),
+        strength=revision.strength,
+        instruction=revision.instruction,
+    )
+
+
+def outcome_of(revision: Revision, filled: Filled, first: Context) -> Answer:
+    """Returns what the engine's answer comes to; `first` surrounds the start of the first stretch."""
+    if not filled.candidates:
+        return Answer((), filled.silence or "the model has nothing to offer here", filled)
+    changes, reasons = _changes_of(revision, filled.candidates[0], first)
+    if not changes:
+        return Answer((), reasons[0] if reasons else "the model would change nothing here", filled)
+    return Answer(tuple(changes), None, filled, _message_of(revision, changes, reasons))
+
+
+def _changes_of(revision: Revision, found: Candidate, first: Context) -> tuple[list[Hunk], list[str]]:
+    """Returns the changes to the text that stand every test, and why others do not."""
+    kept: list[Hunk] = []
+    reasons: list[str] = []
+    for stretch, gap in zip(revision.stretches, found.gaps, strict=True):
+        old = revision.text[stretch.start : stretch.end]
+        if gap == old:
+            continue
+        if revision.is_whole and old.strip() and old.strip() in gap:
+            reasons.append("the model would write another hole")
+            continue
+        if not revision.is_whole:
+            kept += (change.moved(stretch.start) for change in hunks(old, gap))
+            continue
+        text = sifted(gap, _context(revision.text, stretch, kept, first))
+        if isinstance(text, Dropped):
+            reasons.append(text.reason)
+        elif not STUB.fullmatch(text.strip()):
+            kept.append(Hunk(stretch.start, stretch.end, stretch.lead + text))
+    if first.language == "python" and not _is_sound(revision.text, kept):
+        sound: list[Hunk] = []
+        for change in kept:
+            if _parses(applied(revision.text, [*sound, change])):
+                sound.append(change)
+            else:
+                reasons.append(UNSYNTACTIC.reason)
+        kept = sound
+    return kept, reasons
+
+
+def _message_of(revision: Revision, changes: Sequence[Hunk], reasons: Sequence[str]) -> str | None:
+    """Returns in words how many holes were filled and what became of the others, None for an edit."""
+    if revision.n_holes is None:
+        return None
+    n_left = revision.n_holes - len(revision.stretches)
+    told = [f"filled {len(changes)} of {revision.n_holes} {'hole' if revision.n_holes == 1 else 'holes'}"]
+    told += dict.fromkeys(reasons)
+    return "; ".join(told + ([f"{n_left} further down were left for the next time"] if n_left else []))
+
+
+def _is_sound(text: str, changes: list[Hunk]) -> bool:
+    """Says whether changes leave Python that could be parsed such that it still can."""
+    return not changes or len(text) > _MAX_PARSED or _parses(applied(text, changes)) or not _parses(text)
+
+
+def _parses(text: str) -> bool:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of old escapes in strings
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _context(text: str, stretch: Stretch, kept: list[Hunk], first: Context) -> Context:
+    """Returns what a filter knows of a stretch behind changes that were made already."""
+    before = applied(text[: stretch.start], kept) + stretch.lead
+    prefix, suffix = before[-len(first.prefix) - MAX_EDITED :], text[stretch.end :][:MAX_EDITED]
+    return msgspec.structs.replace(
+        first,
+        start=stretch.start,
+        end=stretch.end,
+        prefix=prefix,
+        suffix=suffix,
+        line_prefix=prefix[prefix.rfind("\n") + 1 :],
+        line_suffix=suffix.partition("\n")[0],
+    )
