@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -103,6 +104,14 @@ def test_an_instruction_is_part_of_the_wish(tmp_path: Path, tokens: Tokens) -> N
     assert "use metres" in tokens.decode(chat.frame("python", PREFIX, SUFFIX, " use metres\n").opening)
 
 
+def test_of_a_long_suffix_only_the_start_is_quoted(tmp_path: Path, tokens: Tokens) -> None:
+    chat = chat_in(tmp_path, tokens, chat_template=TEMPLATE)
+    assert chat is not None
+    suffix = "\nx = 1" * 3_000
+    assert chat.frame("python", PREFIX, suffix) == chat.frame("python", PREFIX, suffix + "\ny = 2")
+    assert chat.frame("python", PREFIX, "") != chat.frame("python", PREFIX, suffix)
+
+
 def test_a_fence_is_longer_than_any_in_the_file(tmp_path: Path, tokens: Tokens) -> None:
     chat = chat_in(tmp_path, tokens, chat_template=TEMPLATE)
     assert chat is not None
@@ -131,11 +140,30 @@ def test_the_reply_holds_tail_gap_and_head_on_the_canvas(tmp_path: Path, tokens:
         ("{% for %}", "cannot be used"),
         ("{{ ''.__class__.__mro__ }}", "cannot be used"),
         ("hello", "drops what the user says"),
+        ("{{ 1 // 0 }}", "cannot be used"),
+        ("{{ 2.0 ** 99999 }}", "cannot be used"),
+        ("{{ 'x' * 10 ** 18 }}", r"cannot be used \(MemoryError"),
+        ("{{ strftime_now(1) }}", "cannot be used"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused(tmp_path: Path, tokens: Tokens, template: str, told: str) -> None:
     with pytest.raises(CheckpointError, match=told):
         chat_in(tmp_path, tokens, chat_template=template)
+
+
+def test_a_template_that_says_the_users_words_twice_gets_them_twice(tmp_path: Path, tokens: Tokens) -> None:
+    chat = chat_in(tmp_path, tokens, chat_template="{{ messages[0].content }}<turn|>" * 2)
+    assert chat is not None
+    told = tokens.decode(chat.frame("python", PREFIX, SUFFIX).opening)
+    assert told.count("Write a python file") == 2
+    assert "\ue000" not in told
+
+
+def test_a_template_may_ask_for_the_date(tmp_path: Path, tokens: Tokens) -> None:
+    template = "{{ strftime_now('the year %Y') }} {{ messages[0].content }}"
+    chat = chat_in(tmp_path, tokens, chat_template=template)
+    assert chat is not None
+    assert re.match(r"the year \d{4} ", tokens.decode(chat.frame("python", PREFIX, SUFFIX).opening))
 
 
 def test_of_several_templates_the_default_is_taken(tmp_path: Path, tokens: Tokens) -> None:

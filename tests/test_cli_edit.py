@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from command_line import Environment, environment_in, midspan, refused, write
+from midspan_server.patch import base_of
 
 STOCK = """class Stock:
     def __init__(self, ___):
@@ -43,7 +44,8 @@ def touched_up(environment: Environment, path: Path, *more: str) -> subprocess.C
 def test_the_answer_is_a_diff_that_patch_takes(environment: Environment, tmp_path: Path) -> None:
     path = write(tmp_path, STOCK.encode(), "stock.py")
     told = touched_up(environment, path).stdout.decode()
-    assert f"--- a/{path.as_posix()}\n+++ b/{path.as_posix()}\n@@ -6,4 +6,4 @@\n" in told
+    name = path.relative_to(base_of(path)).as_posix()
+    assert f"--- a/{name}\n+++ b/{name}\n@@ -6,4 +6,4 @@\n" in told
     changed = [line for line in told.splitlines()[2:] if line[0] in "+-"]
     assert [line[1:] for line in changed] == [STOCK.splitlines()[8], MENDED.splitlines()[8]]
     assert path.read_bytes() == STOCK.encode()
@@ -97,10 +99,35 @@ def test_holes_are_filled_or_keep_what_they_hold(environment: Environment, tmp_p
     assert b"pass 1, " in done.stderr
 
 
+def test_the_options_of_a_fill_count_for_holes_too(environment: Environment, tmp_path: Path) -> None:
+    path = write(tmp_path, STOCK.encode())
+    for option, reason in ((("--min-confidence", "1"), b"asked for 1.00"), (("--deadline-ms", "1"), b"deadline")):
+        done = midspan(environment, "fill", path, "--holes", "--apply", *option)
+        assert done.returncode == 0, done.stderr.decode()
+        assert reason in done.stderr
+        assert path.read_bytes() == STOCK.encode()
+    short, again, long = (
+        midspan(environment, "fill", path, "--holes", "--json", "--min-confidence", "0", *more).stdout
+        for more in (("--max-tokens", "1"), ("--max-tokens", "1"), ())
+    )
+    changes: list[Any] = [msgspec.json.decode(each)["changes"] for each in (short, again, long)]
+    assert changes[0] == changes[1] != changes[2]
+    assert all(len(change["text"].split()) <= 1 for change in changes[0])
+
+
+def test_a_hole_too_long_for_a_request_is_one_clear_line(environment: Environment, tmp_path: Path) -> None:
+    path = write(tmp_path, b"f(" + b" " * 16_500 + b")\n")
+    assert "make the hole shorter" in refused(midspan(environment, "fill", path, "--holes"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("edit", *LINE), "give either --preset or --instruction"),
+        (("edit", *LINE, "--instruction", " "), "give either --preset or --instruction"),
+        (("edit", *LINE, "--preset", "refill", "--strength", "0"), "0<x<=1"),
+        (("fill", "--holes", "-n", "2"), "leave out -n, --multi-line"),
+        (("fill", "--holes", "--multi-line"), "leave out -n, --multi-line"),
         (("edit", "--range", "9", "--preset", "tail"), "write L:C-L:C"),
         (("edit", "--range", "9:1-99:1", "--preset", "tail"), "choose a line from 1 to 10"),
         (("edit", "--range", "1:1-1:1", "--preset", "refill"), "nothing is selected"),

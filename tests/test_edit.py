@@ -161,13 +161,21 @@ def test_an_edit_stops_at_the_next_pass_when_it_is_cancelled(engine: Engine) -> 
     assert n_looks == 4
 
 
+def test_an_edit_out_of_time_says_so() -> None:
+    filled = revised(tiny_engine(), "x = f(", ")\n", held=("",), deadline_ms=0.0)
+    assert not filled.candidates
+    assert "deadline" in (filled.silence or "")
+
+
 def test_instructions_are_declined_with_what_can_be_done_instead() -> None:
     filled = revised(tiny_engine(), "x = ", "\n", held=("1",), instruction="make it two")
     assert not filled.candidates
     assert "follows no instructions; it can" in (filled.silence or "")
 
 
-@pytest.mark.parametrize("wish", [{"held": ()}, {"held": ("", "")}, {"held": ("x",), "strength": 2.0}])
+@pytest.mark.parametrize(
+    "wish", [{"held": ()}, {"held": ("", "")}, {"held": ("x",), "strength": 2.0}, {"held": ("x",), "strength": 0.0}]
+)
 def test_a_request_that_does_not_fit_is_refused(wish: dict[str, object]) -> None:
     held = wish.pop("held")
     with pytest.raises(InputError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from midspan_engine.config import load_model_config
 from midspan_engine.errors import CheckpointError
+from midspan_engine.formats.safetensors_source import SafetensorsSource
 from midspan_engine.kv import KVCache
-from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
 from midspan_engine.models.packed_matrix import PackedMatrix
 from midspan_engine.weights import load_weights
 from midspan_kernels.packed import dequantise
@@ -66,6 +69,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tensors]:
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> DiffusionGemma:
     return load_weights(folder, load_model_config(folder), dtype).requires_grad_(False)
+
+
+def opened(folder: Path) -> SafetensorsSource:
+    """Reads a folder's headers alone."""
+    with torch.device("meta"):
+        names = DiffusionGemma(load_model_config(folder)).named_parameters()
+        wanted = {checkpoint_name(name): parameter.shape for name, parameter in names}
+    return SafetensorsSource(folder, load_model_config(folder).n_experts, wanted)
 
 
 def answers(model: DiffusionGemma) -> torch.Tensor:
@@ -168,6 +179,73 @@ def test_scales_of_blocks_are_refused(plain: tuple[Path, Tensors], tmp_path: Pat
     save_file(tensors, file)
     with pytest.raises(CheckpointError, match=r"mlp\.up_proj.*no scales of rows.*use the bf16 checkpoint"):
         load(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("split", [True, False], ids=["split", "fused"])
+@pytest.mark.parametrize(
+    ("name", "ending", "change"),
+    [
+        ("NVFP4", "_scale", lambda t: torch.cat([t.float(), t.float()[..., :8, :]], -2).to(t.dtype)),
+        ("NVFP4", "_scale", lambda t: t.float()[..., :1].to(t.dtype)),
+        ("NVFP4", "_scale", lambda t: t.float().repeat_interleave(2, -1).to(t.dtype)),
+        ("NVFP4", "_scale", lambda t: t.bfloat16()),
+        ("NVFP4", "_global_scale", lambda t: t.new_ones(*t.shape[:-1], 3)),
+        ("NVFP4", "_global_scale", lambda t: t.new_ones(0)),
+        ("modelopt NVFP4", "_scale_2", lambda t: t.new_ones(7)),
+        ("INT8", "_scale", lambda t: t[..., None]),
+        ("INT8", "_scale", lambda t: t.int()),
+        ("INT8", "_scale", lambda t: t[..., :0]),
+        ("FP8 rows", "_scale", lambda t: t[..., 1:, :]),
+        ("int4", "_scale", lambda t: t[..., :0]),
+        ("int4 with zero points", "_zero_point", lambda t: t[..., 0]),
+        ("int4 with zero points", "_zero_point", lambda t: t.float()),
+        ("int4 with zero points", "_zero_point", lambda t: t[..., :-1, :]),
+    ],
+)
+def test_scales_that_do_not_fit_are_refused_before_anything_is_read(
+    plain: tuple[Path, Tensors],
+    tmp_path: Path,
+    name: str,
+    ending: str,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    split: bool,
+) -> None:
+    encode, about = FORMATS[name]
+    write_quantised(tmp_path / "packed", *plain, encode, about, split=split, linears=False)
+    file = tmp_path / "packed" / "model.safetensors"
+    tensors = load_file(file)
+    key = next(key for key in tensors if re.search(rf"experts\..*(proj|weight){ending}$", key))
+    save_file({**tensors, key: change(tensors[key]).contiguous()}, file)
+    with pytest.raises(CheckpointError, match=rf"has {ending} .*use the bf16 checkpoint"):
+        opened(tmp_path / "packed")
+
+
+def test_codes_of_a_vector_are_refused(plain: tuple[Path, Tensors], tmp_path: Path) -> None:
+    write_quantised(tmp_path / "packed", *plain, *FORMATS["INT8"], split=True, linears=True)
+    file = tmp_path / "packed" / "model.safetensors"
+    tensors = load_file(file)
+    norm = next(key for key in tensors if key.endswith("layers.0.input_layernorm.weight"))
+    save_file({**tensors, norm: tensors[norm].to(torch.int8), norm + "_scale": torch.ones(1)}, file)
+    with pytest.raises(CheckpointError, match=r"input_layernorm.* no matrix's"):
+        opened(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("ending", ["_scale", ""])
+def test_experts_that_are_not_packed_alike_are_refused(
+    plain: tuple[Path, Tensors], tmp_path: Path, ending: str
+) -> None:
+    write_quantised(tmp_path / "packed", *plain, *FORMATS["INT8"], split=True, linears=False)
+    file = tmp_path / "packed" / "model.safetensors"
+    tensors = load_file(file)
+    key = "model.decoder.layers.0.experts.2.up_proj.weight"
+    if ending:
+        tensors[key + ending] = torch.ones(len(tensors[key]), 2)
+    else:
+        tensors[key] = tensors[key].bfloat16()
+        del tensors[key + "_scale"]
+    save_file(tensors, file)
+    with pytest.raises(CheckpointError, match=r"experts\.2\.up_proj.* is not packed as "):
+        opened(tmp_path / "packed")
 
 
 def test_a_gguf_file_in_another_mixture_is_refused(plain: tuple[Path, Tensors], tmp_path: Path) -> None:

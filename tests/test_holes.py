@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from growth import LINEAR, growth
 from midspan_server.holes import find_holes, holes_at
 
 
@@ -25,6 +26,11 @@ def found(text: str, marker: str = "___", language: str = "python") -> list[str]
         ("def f(): ...\n", ["): [...]\n"]),
         ("class A:\n    ...\n", ["   [...]\n"]),
         ("class A(): ...\n", ["): [...]\n"]),
+        ("def f():\n    pass  # TODO\n", ["   [pass]  "]),
+        ("def f(): ...  # TODO\n", ["): [...]  "]),
+        ("def f[T](a=g()): ...\n", ["=g([]))", "): [...]\n"]),
+        ("x = g(\ndef f():\n    ...\n", ["   [...]\n"]),
+        ("within()\n", ["in([])\n"]),
         ("x = ___\nreturn ___.y\n", [" = [___]\nr", "rn [___].y"]),
         ("print('___')  # ___\n", ["t('[___]')", " # [___]\n"]),
     ],
@@ -44,6 +50,16 @@ def test_calls_bodies_and_markers_are_holes(text: str, holes: list[str]) -> None
         "passed = 1\n",
         "a____b = 1\n",
         "__init__ = 1\n",
+        "def f[T]():\n    return 1\n",
+        "class A[T]():\n    x = 1\n",
+        "def f[T: (int, str), U: A[T]]():\n    return 1\n",
+        f"def {'f' * 300}():\n    return 1\n",
+        "def \\\n    f():\n    return 1\n",
+        "for x in():\n    y = 1\n",
+        "def f():\n    yield()\n",
+        "x = [\n    1,\n    ...\n]\n",
+        "x = {1: ...\n}\n",
+        "x = \\\n    ...\n",
     ],
 )
 def test_what_only_looks_like_a_hole_is_none(text: str) -> None:
@@ -63,3 +79,16 @@ def test_cursors_name_the_hole_that_they_touch_or_an_empty_one() -> None:
     text = "x = ___\ny = g(1, )\n"
     holes = holes_at(text, [text.index(", )") + 2, 5, 7])
     assert [(hole.start, hole.end) for hole in holes] == [(4, 7), (17, 17)]
+    assert [(hole.start, hole.end) for hole in holes_at(text, [4])] == [(4, 7)]
+    assert [(hole.start, hole.end) for hole in holes_at(text, [3, 8])] == [(3, 3), (8, 8)]
+
+
+def test_holes_that_overlap_are_one() -> None:
+    assert found("def f():\n    ...\n", "...") == ["   [...]\n"]
+    assert found("x = f()\n", "()") == ["= f[()]\n"]
+
+
+def test_finding_takes_time_in_proportion_to_the_text() -> None:
+    assert growth(lambda n: find_holes("f('') + g()\n" * n, 0, 12 * n), 300) < LINEAR
+    assert growth(lambda n: find_holes("[" * n + "def f[T](" * n + ")" * n, 0, 11 * n), 500) < LINEAR
+    assert growth(lambda n: holes_at("f()\n" * n, list(range(2, 4 * n, 4))), 300) < LINEAR

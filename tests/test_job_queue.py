@@ -83,6 +83,25 @@ def test_an_edit_goes_on_while_its_document_is_typed_in_and_gives_way_to_a_newer
     assert queue.take(0.0) is typed
 
 
+def test_typed_fills_get_in_between_the_canvases_of_an_edit_and_those_that_come_later_wait_for_the_next() -> None:
+    queue = JobQueue()
+    queue.put(edit := job(1, "a.py", "several", is_edit=True))
+    assert queue.take(0.0) is edit
+    for waiting in (job(2, "guess.py", "prefetch"), job(2, "edit.py", "several", is_edit=True)):
+        queue.put(waiting)
+    queue.put(several := job(1, "a.py", "several"))
+    queue.put(typed := job(2, "b.py"))
+    now = time.perf_counter()
+    assert queue.interrupt(edit, now) is typed
+    queue.put(later := job(3, "c.py"))
+    assert queue.running is typed
+    assert edit in queue.of_document("1 a.py"), "an edit that waits can be withdrawn"
+    assert queue.interrupt(edit, now) is several
+    assert queue.interrupt(edit, now) is None
+    assert queue.running is edit
+    assert queue.interrupt(edit, time.perf_counter()) is later
+
+
 def test_a_job_taken_back_is_not_run() -> None:
     queue = JobQueue()
     queue.put(job(1, "a.py"))

@@ -1,41 +1,17 @@
-"""Edits, holes and the watched canvas through the language server; what the engine answers, a test decides."""
+"""Edits and holes through the language server; what the engine answers, a test decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from typing import Any
 
 import pytest
 
-from engine_host import ScriptedHost, listening, offer, scenario
-from lsp_client import URI, LspClient, LspError, at, running
-from midspan_engine.framing import pack
-from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot
+from edit_client import CODE, LINE, answering, begin, held_edit, params
+from engine_host import listening, offer, scenario
+from lsp_client import URI, LspError, at, running
+from midspan_engine.protocol import Filled
 from midspan_server.launch import Launch
-
-CODE = "a = 1\nb = old(a, 2)\nc = 3\n"
-LINE = at(1, 0, 13)
-
-
-def params(version: int = 1, span: object = LINE, **more: object) -> dict[str, Any]:
-    return {"textDocument": {"uri": URI, "version": version}, "range": span, **more}
-
-
-def answering(*gaps: str, confidence: float = 0.8) -> Callable[[Fill], Filled]:
-    candidate = Candidate(gaps=gaps, confidence=confidence, confidences=(confidence,) * len(gaps))
-    return lambda fill: Filled(id=fill.id, candidates=(candidate,))
-
-
-async def begin(client: LspClient, text: str = CODE, capabilities: object = None, options: object = None) -> None:
-    await client.initialize(capabilities, options)
-    client.open(text)
-
-
-async def held_edit(client: LspClient, host: ScriptedHost, **more: object) -> Any:
-    """Starts an edit that the engine does not answer yet; returns its answer to come."""
-    _, asked = client.start("midspan/edit", params(preset="refill", **more))
-    await host.until(lambda: len(host.fills) == 1)
-    return asked
 
 
 @scenario
@@ -99,6 +75,18 @@ async def test_what_was_typed_in_the_place_declines_the_edit(launch: Launch) -> 
 
 
 @scenario
+async def test_what_would_not_fit_the_text_as_it_is_now_declines_the_edit(launch: Launch) -> None:
+    async with listening(launch.socket) as host, running() as client:
+        await begin(client, "x = dict( ___ )\n")
+        _, asked = client.start("midspan/holes", {"textDocument": {"uri": URI, "version": 1}})
+        await host.until(lambda: len(host.fills) == 1)
+        client.change(2, {"range": at(0, 4, 8), "text": ""})
+        assert await client.reason() is None
+        await host.release(answering("k=1"))
+        assert (await asked)["silence"] == "the text changed meanwhile; ask again"
+
+
+@scenario
 async def test_a_cancelled_edit_is_cancelled_in_the_engine(launch: Launch) -> None:
     async with listening(launch.socket) as host, running() as client:
         await begin(client)
@@ -143,6 +131,9 @@ async def test_a_newer_edit_supersedes_and_a_suggestion_does_not(launch: Launch)
         (CODE, at(1, 3, 3), {"preset": "refill"}, "nothing is selected"),
         (CODE, at(9, 0, 1), {"preset": "refill"}, "line 10 is outside the document"),
         (CODE, LINE, {"preset": "body"}, "no block is open here"),
+        (CODE, LINE, {"preset": "polish"}, "no preset polish; choose one of refill, touch_up, rewrite, body, tail"),
+        (CODE, LINE, {"preset": "refill", "strength": 2}, "a strength of 2 is none"),
+        (CODE, LINE, {"preset": "refill", "strength": 0}, "a strength of 0 is none"),
         ("x = 1\n" * 4000, {"start": {"line": 0, "character": 0}, "end": {"line": 3999, "character": 0}},
          {"preset": "refill"}, "too many for one edit"),
     ],
@@ -243,63 +234,29 @@ async def test_holes_are_those_of_a_range_a_marker_or_the_cursors(launch: Launch
         assert "no TODO" in none["silence"]
 
 
-def drafting(share: float, step: int) -> Draft:
-    slots = (
-        Slot("a", True, True, 0.0),
-        Slot("b", False, True, 0.1),
-        Slot("c", False, False, 2.0),
-        Slot("", False, True, 0.0),
-    )
-    return Draft(id=0, step=step, slots=slots, share=share)
-
-
-async def send_drafts(host: ScriptedHost, *drafts: Draft) -> None:
-    for fill, writer in host._held.values():
-        for draft in drafts:
-            writer.write(pack(Draft(id=fill.id, step=draft.step, slots=draft.slots, share=draft.share)))
+@scenario
+async def test_no_cursor_is_no_hole_and_one_that_is_too_long_is_left_alone(launch: Launch) -> None:
+    async with listening(launch.socket) as host, running() as client:
+        await begin(client, f"x = f({' ' * 16_500})\ny = g()\n")
+        host.answer = answering("1")
+        document = {"uri": URI, "version": 1}
+        none = await client.ask("midspan/holes", {"textDocument": document, "positions": []})
+        assert "no position was named" in none["silence"]
+        long = await client.ask("midspan/holes", {"textDocument": document, "range": at(0, 0, 16_507)})
+        assert "no hole of up to 16,000 characters" in long["silence"]
+        assert not host.fills
+        both = await client.ask("midspan/holes", {"textDocument": document})
+        assert both["edits"] == [{"range": at(1, 6, 6), "newText": "1"}]
+        assert both["message"] == "filled 1 of 1 hole"
 
 
 @scenario
-async def test_progress_is_told_step_by_step_under_the_clients_token(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+async def test_a_request_without_parameters_may_leave_them_out(launch: Launch) -> None:
+    async with running() as client:
         await begin(client)
-        asked = await held_edit(client, host, workDoneToken="t")
-        assert host.fills[0].watch
-        await send_drafts(host, drafting(0.25, 1), drafting(0.75, 2))
-        await host.release(answering("b = 2"))
-        assert (await asked)["edits"]
-        told = [note[1] for note in client.notes if note[0] == "$/progress"]
-        assert {each["token"] for each in told} == {"t"}
-        values = [each["value"] for each in told]
-        assert [value["kind"] for value in values] == ["begin", "report", "report", "end"]
-        assert [(value["percentage"], value["message"]) for value in values[1:3]] == [(25, "pass 1"), (75, "pass 2")]
-        assert not [note for note in client.notes if note[0] == "midspan/draft"]
-
-
-@scenario
-async def test_the_canvas_is_watched_only_while_it_is_switched_on(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
-        await begin(client)
-        assert await client.ask("midspan/watch", {"enabled": True}) == {"enabled": True}
-        asked = await held_edit(client, host)
-        assert host.fills[0].watch
-        await send_drafts(host, drafting(0.5, 1))
-        await host.release(answering("b = 2"))
-        await asked
-        first, last = (note[1] for note in client.notes if note[0] == "midspan/draft")
-        assert (first["uri"], first["step"], first["isLast"]) == (URI, 1, False)
-        assert [(slot["text"], slot["kind"]) for slot in first["slots"]] == [
-            ("a", "pin"), ("b", "accepted"), ("c", "unsure"), ("", "blank"),
-        ]  # fmt: skip
-        assert first["slots"][2]["entropy"] == 2.0
-        assert last == {**first, "isLast": True}
-        host.answer = offer("9")
-        await client.inline(0, 4, kind=1)
-        assert host.fills[1].watch
-        assert await client.ask("midspan/watch", {"enabled": False}) == {"enabled": False}
-        client.change(2, {"range": at(0, 4, 5), "text": "2"})
-        await client.inline(0, 4, kind=1)
-        assert not host.fills[2].watch
+        client._waiting[99] = asyncio.get_running_loop().create_future()
+        client.send({"id": 99, "method": "midspan/editPresets"})
+        assert len((await client._waiting[99])["presets"]) == 5
 
 
 @scenario

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from growth import LINEAR, growth
 from midspan_engine.errors import InputError
 from midspan_server.presets import PresetId, stretch_of
 
@@ -35,6 +36,8 @@ def test_a_selection_is_what_is_edited(text: str, stretch: str) -> None:
         ("def f(a):||\n    ...\nx\n", "def f(a):\n    [...]\nx\n"),
         ("def f(a):\n    pass||\n", "def f(a):\n    [pass]\n"),
         ("def f(a): ||...\n", "def f(a): [...]\n"),
+        ("def f(a): ||...  # later\n", "def f(a): [...]  # later\n"),
+        ("def f(a):||\n    if a:\n        pass\n", "def f(a):\n    if a:\n        pass\n    []\n"),
         ("def f(a):||\n\nx = 1\n", "def f(a):\n    []\n\nx = 1\n"),
         ("def f(a):||", "def f(a):\n    []"),
         ("if x:\n\tdef f(a):||\n", "if x:\n\tdef f(a):\n\t\t[]\n"),
@@ -58,6 +61,8 @@ def test_a_body_is_its_stub_or_what_follows_its_last_line(text: str, stretch: st
         ("|a = 1\n    print(a)\n|b\n", "a = 1\n    print([a)]\nb\n"),
         ("|if a == b:|\n", "if [a == b:]\n"),
         ("|name|\n", "[name]\n"),
+        ("|x += 1|\n", "x += [1]\n"),
+        ("|  a >= f(b)|\n", "  a >= f([b)]\n"),
     ],
 )
 def test_a_tail_is_the_end_of_the_last_line(text: str, stretch: str) -> None:
@@ -68,3 +73,17 @@ def test_a_tail_is_the_end_of_the_last_line(text: str, stretch: str) -> None:
 def test_nothing_to_do_is_said(preset: PresetId, text: str) -> None:
     with pytest.raises(InputError):
         shown(preset, text)
+
+
+@pytest.mark.parametrize("line", [" ", "\t ", "a ", "pass ", "(", "'"])
+def test_a_long_line_takes_time_in_proportion(line: str) -> None:
+    def asked(n: int) -> None:
+        text = f"def f():\n    {line * n}x\n"
+        for preset in ("tail", "body"):
+            stretch_of(preset, text, 9, len(text) - 1)
+
+    assert growth(asked, 500) < LINEAR
+
+
+def test_a_block_with_a_long_head_takes_time_in_proportion() -> None:
+    assert growth(lambda n: stretch_of("body", f"def {'f' * 20 * n}():\n" + "  x\n" * n, 0, 0), 500) < LINEAR

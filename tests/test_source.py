@@ -81,7 +81,8 @@ def test_a_file_beyond_the_size_limit_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_read_like_a_file_that_need_not_exist() -> None:
-    assert read_stream(Path("unsaved.py"), io.BytesIO(b"x = 1\r\n")) == Source(Path("unsaved.py"), "x = 1\n", "\r\n")
+    read = read_stream(Path("unsaved.py"), io.BytesIO(b"x = 1\r\n"))
+    assert read == Source(Path("unsaved.py"), "x = 1\n", "\r\n", "x = 1\r\n")
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,25 @@ def test_foreign_quantisation_in_the_config_is_refused_by_name(
     refused(folder, scheme, "use the bf16 checkpoint")
 
 
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"quant_method": "modelopt", "quant_algo": ["NVFP4"]},
+        {"quant_method": ["modelopt"]},
+        {"quant_method": "compressed-tensors", "format": ["pack-quantized"]},
+        {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": [1]},
+        {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": "b"}},
+        {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {"weights": "b"}}},
+        {"quant_method": "compressed-tensors", "format": "pack-quantized", "sparsity_config": "dense"},
+        "nvfp4",
+    ],
+)
+def test_a_quantisation_config_of_another_form_is_refused(folder: Path, about: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": about}))
+    refused(folder, "config.json is not usable", "download it again")
+
+
 def test_an_mlx_checkpoint_is_refused_by_name(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"quantization": {"bits": 4, "group_size": 64}}))

@@ -17,7 +17,7 @@ import torch
 
 from midspan_engine.job_queue import Job
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
-from midspan_engine.protocol import Failed, Fill, Filled
+from midspan_engine.protocol import Failed, Fill, Filled, Held
 from midspan_engine.trouble import is_device_lost, is_out_of_memory
 from midspan_engine.worker import Worker
 from served_checkpoint import CHECKPOINT
@@ -61,6 +61,31 @@ def test_a_fill_queued_behind_a_long_one_is_answered_at_its_deadline() -> None:
             assert "busy" in (reply.silence or "")
             assert not long.answer.done()
             assert isinstance(await long.wait(), Filled)
+        finally:
+            worker.stop(PATIENCE_S)
+
+    asyncio.run(scene())
+
+
+def test_typing_is_answered_between_two_canvases_of_an_edit() -> None:
+    async def scene() -> None:
+        worker = Worker(CHECKPOINT, asyncio.get_running_loop())
+        worker.start()
+        try:
+            assert isinstance(await Asked(worker, fill(1)).wait(), Filled)
+            n_holes = 6
+            far = ")\n" + "y = 1\n" * 60
+            parts = ("x = f(", *(f"{far}x = f(" for _ in range(n_holes - 1)), ")\n")
+            edit = Asked(worker, fill(2, parts=parts, held=(Held(text=""),) * n_holes, priority="several"))
+            while edit.job.n_signs == 0:  # it has begun
+                await asyncio.sleep(0)
+            reply = await Asked(worker, fill(3, document="2.py")).wait()
+            assert isinstance(reply, Filled)
+            assert reply.candidates
+            assert not edit.answer.done()
+            done = await edit.wait()
+            assert isinstance(done, Filled)
+            assert done.silence != "cancelled"
         finally:
             worker.stop(PATIENCE_S)
 

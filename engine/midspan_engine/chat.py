@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,13 +60,12 @@ class Chat:
     def __init__(self, template: str, names: Mapping[str, str], tokens: Tokens) -> None:
         """Takes the template's text and what it calls its tokens. Raises CheckpointError for a broken template."""
         self._tokens = tokens
-        rendered = _render(template, names)
-        self._before, place, self._after = rendered.partition(_PLACE)
-        if not place:
+        self._before, *self._after = _render(template, names).split(_PLACE)
+        if not self._after:
             raise CheckpointError("the chat template drops what the user says: get the checkpoint's own again")
         has_thought = all(marker in tokens.specials for marker in ("<|channel>", "<channel|>"))
-        if has_thought and not self._after.endswith(_THOUGHT):
-            self._after += _THOUGHT
+        if has_thought and not self._after[-1].endswith(_THOUGHT):
+            self._after[-1] += _THOUGHT
 
     @classmethod
     def load(cls, folder: Path, tokens: Tokens) -> Chat | None:
@@ -101,12 +101,10 @@ class Chat:
             suffix=quoted,
             instruction=f"{instruction.strip()}\n\n" if instruction.strip() else "",
         )
-        opening = [
-            *self._tokens.encode_markers(self._before),
-            *self._tokens.encode(wish),
-            *self._tokens.encode_markers(self._after),
-            *self._tokens.encode(f"{fence}{language}\n"),
-        ]
+        opening = [*self._tokens.encode_markers(self._before)]
+        for after in self._after:
+            opening += [*self._tokens.encode(wish), *self._tokens.encode_markers(after)]
+        opening += self._tokens.encode(f"{fence}{language}\n")
         return Frame(opening, self._tokens.encode(f"\n{fence}"), fence)
 
 
@@ -122,18 +120,23 @@ def _render(template: str, names: Mapping[str, str]) -> str:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    environment.globals["raise_exception"] = _refuse
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}  # as transformers supplies
     turns = [{"role": "user", "content": _PLACE}]
     try:
         return environment.from_string(template).render(
             messages=turns, add_generation_prompt=True, enable_thinking=False, **names
         )
-    except (TemplateError, TypeError, ValueError, LookupError, RecursionError) as error:
-        raise CheckpointError(f"the chat template cannot be used ({error}): get the checkpoint's own again") from error
+    except Exception as error:  # a program of somebody else's fails in whatever way it likes
+        what = str(error) or type(error).__name__
+        raise CheckpointError(f"the chat template cannot be used ({what}): get the checkpoint's own again") from error
 
 
 def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
 
 
 def _default(template: str | list[dict[str, str]] | None) -> str | None:

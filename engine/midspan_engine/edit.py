@@ -23,6 +23,7 @@ NO_INSTRUCTIONS = (
     "this checkpoint follows no instructions; it can fill a selection anew, touch it up, rewrite it, and complete a "
     "body or the end of a line"
 )
+LATE = "the deadline passed before anything better was found"
 NOTHING_BETTER = "the model found nothing better than what stands here"
 
 SLACK_TOKENS = 5
@@ -42,15 +43,19 @@ def revise(
     received: float,
     is_cancelled: Callable[[], bool],
     on_draft: Callable[[Draft], None] | None = None,
+    between_canvases: Callable[[], None] = lambda: None,
 ) -> Filled:
-    """Fills gaps that hold something already; the arguments and errors are those of `Engine.fill`."""
+    """Fills gaps that hold something already; the arguments and errors are those of `Engine.fill`.
+
+    `between_canvases` is called where other fills may use the engine: no cache is in hand then.
+    """
     if len(request.held) != len(request.parts) - 1:
         raise InputError(f"{len(request.parts) - 1} gaps hold {len(request.held)} texts: give one for each gap")
-    if not 0 <= request.strength <= 1:
-        raise InputError(f"a strength of {request.strength} is none; give a number from 0 to 1")
+    if not 0 < request.strength <= 1:
+        raise InputError(f"a strength of {request.strength:g} is none; give a number above 0, up to 1")
     if request.instruction and not engine.infill.instructions:
         return Filled(id=request.id, silence=NO_INSTRUCTIONS)
-    return _Denoising(engine, request, received, is_cancelled, on_draft).run()
+    return _Denoising(engine, request, received, is_cancelled, on_draft, between_canvases).run()
 
 
 class _Denoising:
@@ -63,7 +68,9 @@ class _Denoising:
         received: float,
         is_cancelled: Callable[[], bool],
         on_draft: Callable[[Draft], None] | None,
+        between_canvases: Callable[[], None],
     ) -> None:
+        self._between_canvases = between_canvases
         self._engine, self._request, self._received = engine, request, received
         self._is_cancelled, self._on_draft = is_cancelled, on_draft
         infill, n_slots = engine.infill, engine.model.config.canvas_length
@@ -122,6 +129,7 @@ class _Denoising:
 
     def _hide(self, segment: Segment) -> list[Segment]:
         """Cuts a segment into what stays and what is hidden, the least likely share of it; returns the latter."""
+        self._between_canvases()
         before, after = self._around(segment)
         pieces = self._likelihood.of_pieces(before, segment.text, after)
         cut, hidden, end = [], [], 0
@@ -155,6 +163,7 @@ class _Denoising:
 
     def _fill(self, group: list[Segment]) -> tuple[tuple[str, ...], tuple[float, ...]]:
         """Returns what comes to stand in the segments of a group, and confidences; what stands there if nothing."""
+        self._between_canvases()
         request = msgspec.structs.replace(
             self._request,
             parts=parts_of(self._segments, group),
@@ -213,7 +222,8 @@ class _Denoising:
         changed = [[each.confidence for each in segments if each.confidence is not None] for segments in own]
         stats = msgspec.structs.replace(self._stats, ms=(time.perf_counter() - self._received) * 1e3)
         if not any(changed):
-            return Filled(id=request.id, silence=self._silence or NOTHING_BETTER, stats=stats)
+            silence = LATE if self._is_late() else self._silence or NOTHING_BETTER
+            return Filled(id=request.id, silence=silence, stats=stats)
         candidate = Candidate(
             gaps=tuple("".join(each.text for each in segments) for segments in own),
             confidence=min(confidence for each in changed for confidence in each),

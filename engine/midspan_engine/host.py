@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from midspan_engine.commands import WEIGHTS_VARIABLE
 from midspan_engine.connection import Connection, unicode_of
 from midspan_engine.endpoint import Endpoint
 from midspan_engine.errors import EngineError, InputError, MidspanError
@@ -237,6 +238,7 @@ class Host:
             state=worker.state,
             error=unicode_of(failure.message) if failure else None,
             progress=worker.progress,
+            weights=unicode_of(os.environ.get(WEIGHTS_VARIABLE) or "auto"),
             budget=unicode_of(worker.budget),
             loading_quiet_s=worker.loading_quiet_s,
             rss_bytes=rss_bytes(),

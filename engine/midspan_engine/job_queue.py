@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from midspan_engine.protocol import Draft, Failed, Fill, Filled, Priority
 
@@ -82,6 +82,7 @@ class JobQueue:
     def __init__(self) -> None:
         self._jobs: list[Job] = []
         self._running: Job | None = None
+        self._interrupted: Job | None = None
         self._turns: dict[int, int] = {}
         self._n_taken = 0
         self._is_woken = False
@@ -98,8 +99,7 @@ class JobQueue:
     def put(self, job: Job) -> list[tuple[Job, str]]:
         """Adds a job; returns those that it replaces, with the reason, for their clients to be told."""
         with self._change:
-            present = [*self._jobs, *([self._running] if self._running is not None else [])]
-            replaced = [(old, reason) for old in present if (reason := self._reason_to_yield(old, job))]
+            replaced = [(old, reason) for old in self._present() if (reason := self._reason_to_yield(old, job))]
             gone = [old for old, _ in replaced]
             self._jobs = [old for old in self._jobs if old not in gone]
             self._jobs.append(job)
@@ -112,16 +112,22 @@ class JobQueue:
         By urgency, then whose turn is longest ago, then by arrival.
         """
         with self._change:
-            self._running = None
+            self._running = self._interrupted = None
             self._change.wait_for(lambda: self._jobs or self._is_woken, timeout_s)
             self._is_woken = False
-            now = time.perf_counter()
-            job = min(self._jobs, key=lambda job: (_rank(job, now), self._turns.get(job.client, 0)), default=None)
-            if job is not None:
-                self._jobs.remove(job)
-                self._n_taken += 1
-                self._turns[job.client] = self._n_taken
-                self._running = job
+            self._running = self._take_of(self._jobs)
+            return self._running
+
+    def interrupt(self, edit: Job, before: float) -> Job | None:
+        """Returns the next fill to be run between two canvases of an edit, None when the edit is to go on.
+
+        Edits and guesses wait for the end. So does whatever came after the time `before` for the next canvas: otherwise
+        eight people who type could hold an edit back for ever.
+        """
+        with self._change:
+            asked = [job for job in self._jobs if not job.request.held and job.request.priority != "prefetch"]
+            job = self._take_of([job for job in asked if job.received <= before])
+            self._running, self._interrupted = (edit, None) if job is None else (job, edit)
             return job
 
     def wake(self) -> None:
@@ -141,13 +147,24 @@ class JobQueue:
     def of_document(self, document: str) -> list[Job]:
         """Returns the jobs of a document, running or not."""
         with self._change:
-            present = [*self._jobs, *([self._running] if self._running is not None else [])]
-            return [job for job in present if job.document == document]
+            return [job for job in self._present() if job.document == document]
 
     def forget_client(self, client: int) -> None:
         """Forgets whose turn it was, when a client has left."""
         with self._change:
             self._turns.pop(client, None)
+
+    def _present(self) -> list[Job]:
+        return [*self._jobs, *(job for job in (self._running, self._interrupted) if job is not None)]
+
+    def _take_of(self, jobs: Sequence[Job]) -> Job | None:
+        now = time.perf_counter()
+        job = min(jobs, key=lambda job: (_rank(job, now), self._turns.get(job.client, 0)), default=None)
+        if job is not None:
+            self._jobs.remove(job)
+            self._n_taken += 1
+            self._turns[job.client] = self._n_taken
+        return job
 
     def _reason_to_yield(self, old: Job, new: Job) -> str | None:
         is_guess, is_old_guess = new.request.priority == "prefetch", old.request.priority == "prefetch"

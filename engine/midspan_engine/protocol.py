@@ -236,8 +236,12 @@ class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=Tru
     """Why the checkpoint could not be loaded, when `state` is "failed"."""
     progress: float = 1.0
     """How much of the loading is done, 0..1."""
+    weights: str = ""
+    """How the engine was told to hold a large model's experts: one of `midspan_engine.commands.WEIGHTS`."""
     budget: str = ""
-    """What memory the model takes of what is free, in one line; known before its weights are read."""
+    """What memory the model takes of what is free, in one line, and how its experts are held; known before its weights
+    are read.
+    """
     loading_quiet_s: float = 0.0
     """Seconds since the loading got further. Nobody ends one that hangs: how long a disk may take is not known."""
     rss_bytes: int = 0

@@ -61,8 +61,8 @@ def load_weights(
         weights: budget(config, infill or InfillConfig(), dtype, device, size) for weights, size in sizes.items()
     }
     weights, chosen = choose_weights(folder, wish, budgets)
-    on_budget(f"experts as {weights}; {chosen}" if config.n_experts > 1 else str(chosen))
     kind = _KINDS[weights]
+    on_budget(f"experts as {weights}; {chosen}" if config.n_experts > 1 or kind is not None else str(chosen))
     cache = None if kind is None else QuantisedCache(kept_in or cache_folder(folder), kind)
     n_weights, n_read = model.n_weights, 0
     for name, parameter in list(model.named_parameters()):

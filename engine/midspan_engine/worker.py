@@ -202,6 +202,7 @@ class Worker:
 
     def _note_budget(self, told: str) -> None:
         self.budget = told
+        logger.info("memory: %s", told)
 
     def _note_progress(self, progress: float) -> None:
         self.progress, self._progressed = progress, time.monotonic()
@@ -237,13 +238,20 @@ class Worker:
     def _run_engine(self, engine: Engine, job: Job, request: Fill) -> Filled:
         from midspan_engine.edit import revise  # there is an engine, so torch is imported already
 
-        serve = partial(revise, engine) if request.held else engine.fill
+        between = partial(self._let_through, job)
+        serve = partial(revise, engine, between_canvases=between) if request.held else engine.fill
         return serve(
             request,
             received=max(job.received, self._loaded),  # a deadline is not spent on loading
             is_cancelled=job.check_in,
             on_draft=(lambda draft: self._post(job.on_draft, draft)) if request.watch else None,
         )
+
+    def _let_through(self, edit: Job) -> None:
+        """Answers the fills that wait by now: an edit of many canvases takes minutes, and typing goes on meanwhile."""
+        now = time.perf_counter()
+        while (job := self.queue.interrupt(edit, now)) is not None:
+            self._post(job.finish, self._answer(job))
 
     def _post(self, callback: Callable[[T], None], message: T) -> None:
         self._loop.call_soon_threadsafe(callback, message)

@@ -54,6 +54,15 @@ class Watch:
     def __init__(self, send: Callable[[ShownDraft], None]) -> None:
         self.is_on = False
         self._send = send
+        self._last: dict[object, tuple[str, Draft]] = {}
+        """The last draft of whatever runs and has been shown, with its document."""
+
+    def switch(self, is_on: bool) -> None:
+        """Shows drafts from now on, or ends all that are shown: after it nothing more comes of what still runs."""
+        self.is_on = is_on
+        if not is_on:
+            for request in list(self._last):
+                self._end(request)
 
     @contextmanager
     def follow(self, uri: str) -> Iterator[OnDraft | None]:
@@ -64,18 +73,22 @@ class Watch:
         if not self.is_on:
             yield None
             return
-        last: Draft | None = None
+        request = object()
 
         def show(draft: Draft) -> None:
-            nonlocal last
-            last = draft
+            if not self.is_on:
+                return
+            self._last[request] = (uri, draft)
             self._send(_shown(uri, draft, is_last=False))
 
         try:
             yield show
         finally:
-            if last is not None:
-                self._send(_shown(uri, last, is_last=True))
+            self._end(request)
+
+    def _end(self, request: object) -> None:
+        if (last := self._last.pop(request, None)) is not None:
+            self._send(_shown(*last, is_last=True))
 
 
 def kind_of(slot: Slot) -> Kind:

@@ -19,7 +19,9 @@ from midspan_server.source import parse_range, read_source, read_stream
 @click.option("--range", "span", metavar="L:C-L:C", required=True, help="The selection; lines and columns from 1.")
 @click.option("--preset", type=click.Choice([preset.id for preset in PRESETS]), help="What to do with it.")
 @click.option("--instruction", metavar="TEXT", help="What to change, for a checkpoint that follows instructions.")
-@click.option("--strength", type=click.FloatRange(0, 1), metavar="S", help="Share that is written anew, 0-1.")
+@click.option(
+    "--strength", type=click.FloatRange(0, 1, min_open=True), metavar="S", help="Share written anew, above 0, up to 1."
+)
 @click.option("--apply/--diff", "apply", default=False, help="Change the file, or print a diff (the default).")
 @with_json
 @click.option("--watch", is_flag=True, help="Show the canvas at every denoising step, on stderr.")
@@ -42,7 +44,7 @@ def command(
     Prints a unified diff. The exit status is 0 for an answer, which may be silence with a reason, 2 for input that
     cannot be used, 1 for a failure of Midspan.
     """
-    if (preset is None) == (instruction is None):
+    if (preset is None) == (instruction is None) or (instruction is not None and not instruction.strip()):
         raise click.UsageError("say what to do: give either --preset or --instruction")
     if apply and from_stdin:
         raise click.UsageError("unsaved text cannot be changed in the file; leave out --apply or --stdin")

@@ -85,7 +85,7 @@ class EditHandlers:
         return _plain(Presets(ALL_PRESETS, status is not None and status.instructions))
 
     def _switch_watch(self, params: object) -> dict[str, Any]:
-        self._watch.is_on = _needed(params, WatchParams).enabled
+        self._watch.switch(_needed(params, WatchParams).enabled)
         return {"enabled": self._watch.is_on}
 
     async def _apply_edit(self, *arguments: object) -> None:

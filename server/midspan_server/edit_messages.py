@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
-from midspan_server.presets import PresetId
 from midspan_server.text import Position, Span
 
 EDIT = "midspan/edit"
@@ -29,9 +26,10 @@ class EditParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     text_document: VersionedDocument
     range: Span
-    preset: PresetId | None = None
+    preset: str | None = None
+    """One of the `PresetId`s; another is answered with silence, as what cannot be done."""
     instruction: str | None = None
-    strength: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    strength: float | None = None
     work_done_token: int | str | None = None
 
 

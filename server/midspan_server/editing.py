@@ -15,8 +15,10 @@ from midspan_server.flights import Flights, Turn
 from midspan_server.holes import NO_HOLES, find_holes, holes_at
 from midspan_server.hunks import Hunk, rebased
 from midspan_server.plain_text import PlainText
+from midspan_server.presets import PRESETS, PresetId
 from midspan_server.revision import Revision, outcome_of, request_of
 from midspan_server.silence import Silence
+from midspan_server.soundness import fits
 from midspan_server.stretch import Stretch
 from midspan_server.text import TextDocument, valid
 
@@ -37,8 +39,9 @@ class Editor:
             instruction = params.instruction or ""
             if params.preset is None and not instruction.strip():
                 raise InputError("say what to do: give a preset or an instruction")
+            preset = None if params.preset is None else _preset_of(params.preset)
             start, end = plain.offsets_of(params.range)
-            return Revision.of(plain.text, params.preset, start, end, strength=params.strength, instruction=instruction)
+            return Revision.of(plain.text, preset, start, end, strength=params.strength, instruction=instruction)
 
         return await self._answer(params.text_document, revision, on_draft)
 
@@ -62,7 +65,9 @@ class Editor:
 
     def _find(self, params: HolesParams, plain: PlainText, language: str) -> list[Stretch]:
         marker = params.marker or self._completer.loaded.settings.hole_marker
-        if params.positions:
+        if params.positions is not None:
+            if not params.positions:
+                raise InputError("no position was named; name the places to fill, or leave positions out")
             return holes_at(plain.text, [plain.offset_at(each) for each in params.positions], marker, language)
         start, end = (0, len(plain.text)) if params.range is None else plain.offsets_of(params.range)
         found = find_holes(plain.text, start, end, marker, language)
@@ -91,7 +96,7 @@ class Editor:
                 now = PlainText(document.snapshot)
                 regions = [(stretch.start, stretch.end) for stretch in revision.stretches]
                 moved = rebased(answer.changes, regions, plain.text, now.text)
-                if moved is None:
+                if moved is None or (now.text != plain.text and not fits(now.text, moved, document.language)):
                     return MOVED
                 return EditResult(
                     text_document=VersionedDocument(document.uri, document.snapshot.version),
@@ -111,6 +116,14 @@ class Editor:
     async def _fill(self, request: Fill, on_draft: OnDraft | None) -> Filled:
         request = msgspec.structs.replace(request, watch=on_draft is not None)
         return await self._completer.engine_now().fill(request, on_draft)
+
+
+def _preset_of(name: str) -> PresetId:
+    """Returns the preset of a name. Raises InputError for one that nobody knows."""
+    for preset in PRESETS:
+        if preset.id == name:
+            return preset.id
+    raise InputError(f"there is no preset {name}; choose one of {', '.join(each.id for each in PRESETS)}")
 
 
 def _text_edit(plain: PlainText, change: Hunk) -> TextEdit:

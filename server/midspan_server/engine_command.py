@@ -72,14 +72,15 @@ def stop(checkpoint: Path | None, as_json: bool) -> None:
 async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[float], None]) -> EngineStatus:
     """Returns the state of an engine whose model is loaded.
 
-    Raises CheckpointError or EngineError if it cannot be, InputError for a wish that a running engine does not know.
+    One that has failed is started anew. Raises CheckpointError or EngineError if it cannot be loaded, InputError for a
+    wish that a running engine does not know.
     """
-    if launch.weights is not None and (running := await launch.connect()) is not None:
-        running[1].close()
-        raise InputError("an engine runs already, and holds its weights as it does: run `midspan engine stop` first")
-    (await launch.start())[1].close()
     try:
         async with EngineClient(launch, name="midspan engine start") as client, asyncio.timeout(_LOAD_TIMEOUT_S):
+            if (running := await client.status()) is not None and running.state == "failed":
+                await client.shutdown_host()  # what was in its way may be gone, or be another wish
+            (await launch.start())[1].close()
+            _check_weights(launch, await client.status())
             if idle_minutes is not None:
                 await client.set_idle(idle_minutes)
             while (status := await client.status()) is not None and status.state == "loading":
@@ -93,6 +94,12 @@ async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[flo
         # Only the model can have failed here, and all that a user can change about it is the folder.
         raise CheckpointError(status.error or f"the checkpoint {launch.checkpoint} cannot be loaded")
     return status
+
+
+def _check_weights(launch: Launch, status: EngineStatus | None) -> None:
+    """Raises InputError when the engine, which somebody else may have started just now, was told something else."""
+    if status is not None and launch.weights not in (None, status.weights):
+        raise InputError(f"an engine runs already, with --weights {status.weights}: run `midspan engine stop` first")
 
 
 async def _stop(launch: Launch) -> bool:

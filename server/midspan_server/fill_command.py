@@ -27,12 +27,18 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     n_candidates: int
     max_tokens: int | None
-    """None takes the settings' value, doubled for several lines as in an editor."""
+    """None takes the settings' value, doubled for several lines as in an editor; for holes, what each may need."""
     multi_line: bool
-    min_confidence: float
+    min_confidence: float | None
+    """None shows everything; of holes, what the settings ask for."""
     deadline_ms: float | None
     seed: int
     watch: bool
+
+    def limits(self) -> dict[str, float]:
+        """Returns the fields of a request for holes that an option sets."""
+        limits = {"max_tokens": self.max_tokens, "min_confidence": self.min_confidence, "deadline_ms": self.deadline_ms}
+        return {name: value for name, value in limits.items() if value is not None} | {"seed": self.seed}
 
 
 @click.command("fill")
@@ -47,9 +53,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("-n", "n_candidates", type=click.IntRange(1, 8), default=1, metavar="N", help="How many alternatives.")
 @click.option("--max-tokens", type=click.IntRange(1, MAX_TOKENS), metavar="N", help="Tokens of the longest gap.")
 @click.option("--multi-line", is_flag=True, help="Let the gap hold line breaks.")
-@click.option(
-    "--min-confidence", type=click.FloatRange(0, 1), default=0.0, metavar="X", help="Drop what is below, 0-1."
-)
+@click.option("--min-confidence", type=click.FloatRange(0, 1), metavar="X", help="Drop what is below, 0-1.")
 @click.option("--deadline-ms", type=click.FloatRange(1), metavar="MS", help="Take the best draft after so long.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="Same seed, same answer.")
 @with_checkpoint
@@ -74,6 +78,10 @@ def command(
     wished = msgspec.convert(wish, Wish)
     if holes == (at is not None) or (not holes and (span or marker or apply)):
         raise click.UsageError("say which gap: give --at, or --holes, which alone takes --range, --marker and --apply")
+    if holes and (wished.n_candidates > 1 or wished.multi_line):
+        raise click.UsageError(
+            "a hole has one filling, with the lines that its place allows; leave out -n, --multi-line"
+        )
     if apply and from_stdin:
         raise click.UsageError("unsaved text cannot be changed in the file; leave out --apply or --stdin")
     position = parse_position(at) if at is not None else None
@@ -82,7 +90,7 @@ def command(
     source = read_stream(file, sys.stdin.buffer) if from_stdin else read_source(file)
     if position is None:
         revision = holes_of(source, span, marker or loaded.settings.hole_marker)
-        form = Form("midspan fill", as_json, apply, wished.watch)
+        form = Form("midspan fill", as_json, apply, wished.watch, wished.limits())
         serve(source, revision, form, launch_of(checkpoint, loaded), loaded.settings)
         return
     offset = source.offset(position)
@@ -110,7 +118,7 @@ def request_of(source: Source, offset: int, wish: Wish, settings: Settings) -> F
         request,
         max_tokens=wish.max_tokens or request.max_tokens,
         n_candidates=wish.n_candidates,
-        min_confidence=wish.min_confidence,
+        min_confidence=wish.min_confidence or 0.0,
         deadline_ms=wish.deadline_ms,
         seed=wish.seed,
         watch=wish.watch,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect, bisect_left
+from collections.abc import Iterable
+from keyword import kwlist
 
-from midspan_server.python_code import uncoded_spans
+from midspan_server.python_code import closers, uncoded_spans
 from midspan_server.stretch import Stretch
 
 NO_HOLES = "there is no hole here: no empty call, no body of ... or pass, and no {marker}"
@@ -12,13 +15,15 @@ NO_HOLES = "there is no hole here: no empty call, no body of ... or pass, and no
 MARKER = "___"
 """What nobody writes for anything else: a name that only says "something is missing here"."""
 
-STUB = re.compile(r"(?:\.\.\.|pass)[ \t]*(?=$|#|\r|\n)")
+STUB = re.compile(r"(?:\.\.\.|pass)(?=[ \t]*(?:$|#|\r|\n))")
 """A body that stands for one still to be written."""
 
-_BODY = re.compile(r"^([ \t]+)(?:\.\.\.|pass)(?=[ \t]*$)", re.MULTILINE)
+_BODY = re.compile(r"(?<!\\\n)^[ \t]+(" + STUB.pattern + ")", re.MULTILINE)
 _INLINE_BODY = re.compile(r":[ \t]+(" + STUB.pattern + ")", re.MULTILINE)
-_EMPTY_CALL = re.compile(r"(?<=[\w\])])\([ \t]*\)")
-_DEFINITION = re.compile(r"\b(?:def|class)\s+\w+\Z")
+_EMPTY_CALL = re.compile(r"(?<=[\w\])])\(([ \t]*)\)")
+_WIDTH = max(map(len, kwlist))
+_KEYWORD = re.compile(rf"\b(?:{'|'.join(kwlist)})\Z")
+_DEFINITION = re.compile(r"\b(?:def|class)(?:\s|\\\n)+\w+")
 
 
 def find_holes(text: str, start: int, end: int, marker: str = MARKER, language: str = "python") -> list[Stretch]:
@@ -41,23 +46,41 @@ def holes_at(text: str, offsets: list[int], marker: str = MARKER, language: str 
     known = find_holes(text, 0, len(text), marker, language)
     holes: dict[int, Stretch] = {}
     for at in offsets:
-        hole = next((each for each in known if each.start <= at <= each.end), Stretch(at, at))
+        k = bisect_left(known, at, key=lambda hole: hole.end)
+        hole = known[k] if k < len(known) and known[k].start <= at else Stretch(at, at)
         holes[hole.start] = hole
     return [holes[start] for start in sorted(holes)]
 
 
 def _python_holes(text: str, start: int, end: int) -> list[Stretch]:
-    hidden = uncoded_spans(text)
+    hidden, closed = uncoded_spans(text), closers(text)
+    bracketed = _outermost(closed.items())
+    bodies = [Stretch(*each.span(1), False) for each in _BODY.finditer(text, start, end)]
+    bodies += [Stretch(*each.span(1)) for each in _INLINE_BODY.finditer(text, start, end)]
+    names = [each.end() for each in _DEFINITION.finditer(text)]
+    defined = {closed[at] + 1 if at in closed and text[at] == "[" else at for at in names}
+    calls = [
+        Stretch(*call.span(1))
+        for call in _EMPTY_CALL.finditer(text, start, end)
+        if call.start() not in defined and not _KEYWORD.search(text, max(call.start() - _WIDTH, 0), call.start())
+    ]
+    found = [body for body in bodies if not _lies_in(bracketed, body.start)] + calls
+    return [hole for hole in found if not _lies_in(hidden, hole.start)]
 
-    def is_code(at: int) -> bool:
-        return not any(first <= at < last for first, last in hidden)
 
-    found = [Stretch(each.start() + len(each[1]), each.end(), False) for each in _BODY.finditer(text, start, end)]
-    found += [Stretch(*each.span(1)) for each in _INLINE_BODY.finditer(text, start, end)]
-    for call in _EMPTY_CALL.finditer(text, start, end):
-        if not _DEFINITION.search(text, max(call.start() - 200, 0), call.start()):
-            found.append(Stretch(call.start() + 1, call.end() - 1))
-    return [hole for hole in found if is_code(hole.start)]
+def _outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns spans without those that begin in another, from left to right."""
+    kept: list[tuple[int, int]] = []
+    for span in sorted(spans):
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept
+
+
+def _lies_in(spans: list[tuple[int, int]], at: int) -> bool:
+    """Says whether one of the spans, which ascend and do not overlap, holds an offset."""
+    k = bisect(spans, at, key=lambda span: span[0])
+    return k > 0 and at < spans[k - 1][1]
 
 
 def _marker(marker: str) -> re.Pattern[str]:

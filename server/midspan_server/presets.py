@@ -33,10 +33,12 @@ PRESETS = (
 )
 
 _TAIL_FOLLOWS = re.compile(
-    r"\s*(?:(?:return|yield|raise|assert|del|await|import|in|not)\b|(?:if|elif|while|for|with|from|class|def)\b"
-    r"|[^=!<>()\[\]{}\n]*(?<![=!<>])=(?!=)|[^()\[\]{}\n]*[(\[{])[ \t]*"
+    r"\s*+(?:(?:return|yield|raise|assert|del|await|import|in|not)\b|(?:if|elif|while|for|with|from|class|def)\b"
+    r"|[^=!<>()\[\]{}\n]*+(?<![=!<>])=(?!=)|[^()\[\]{}\n]*+[(\[{])[ \t]*"
 )
-"""What the end of a line follows: a keyword, an assignment, an opening bracket."""
+"""What the end of a line follows: a keyword, an assignment, an opening bracket. Nothing is tried twice, since lines
+may be long.
+"""
 
 
 class Presets(msgspec.Struct, frozen=True):
@@ -85,8 +87,9 @@ def body_of(text: str, at: int) -> Stretch:
     """
     lines = text.split("\n")
     header = _header(lines, text.count("\n", 0, at))
+    width = width_of(lines[header])
     end, last = header + 1, header
-    while end < len(lines) and (not lines[end].strip() or width_of(lines[end]) > width_of(lines[header])):
+    while end < len(lines) and (not lines[end].strip() or width_of(lines[end]) > width):
         last = end if lines[end].strip() else last
         end += 1
     offsets = [0]
@@ -97,7 +100,7 @@ def body_of(text: str, at: int) -> Stretch:
     if not body:
         inline = STUB.search(lines[header], max(lines[header].rfind(":"), 0))
         if inline is not None:
-            return Stretch(offsets[header] + inline.start(), offsets[header] + inline.start() + len(inline[0].rstrip()))
+            return Stretch(offsets[header] + inline.start(), offsets[header] + inline.end())
         return Stretch(stop, stop, False, "\n" + _indented(lines, header))
     indent = lines[body[0]][: len(lines[body[0]]) - len(lines[body[0]].lstrip())]
     if STUB.fullmatch(lines[body[-1]].strip()) and width_of(lines[body[-1]]) == width_of(lines[body[0]]):
@@ -121,7 +124,7 @@ def _header(lines: list[str], at: int) -> int:
 def _opens_stub(line: str) -> bool:
     """Says whether a line holds a block whose body is a stub behind the colon."""
     head, colon, rest = line.rpartition(":")
-    return bool(colon) and opens_block(head + ":") and STUB.fullmatch(rest.strip()) is not None
+    return bool(colon) and opens_block(head + ":") and STUB.match(rest.lstrip()) is not None
 
 
 def _indented(lines: list[str], header: int) -> str:

@@ -126,3 +126,17 @@ def width_of(line: str) -> int:
 def uncoded_spans(code: str) -> list[tuple[int, int]]:
     """Returns where the strings and comments of a text that is not cut lie."""
     return [found.span() for found in _UNCODED.finditer(code)]
+
+
+def closers(code: str) -> dict[int, int]:
+    """Returns where the bracket is closed that opens at an offset of a text, in the order of the closers; those that
+    are not closed, as while one types, are left out.
+    """
+    found: dict[int, int] = {}
+    opened: dict[str, list[int]] = {opener: [] for opener in CLOSER_OF}
+    for piece in _PIECE.finditer(code):
+        if piece[0] in CLOSER_OF:
+            opened[piece[0]].append(piece.start())
+        elif piece[0] in OPENER_OF and opened[OPENER_OF[piece[0]]]:
+            found[opened[OPENER_OF[piece[0]]].pop()] = piece.start()
+    return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,14 +15,13 @@ from midspan_server.holes import STUB
 from midspan_server.hunks import Hunk, applied, hunks
 from midspan_server.presets import PRESETS, PresetId, stretch_of
 from midspan_server.settings import MAX_TOKENS, Settings
+from midspan_server.soundness import fitting
 from midspan_server.stretch import Stretch
 
 MAX_EDITED = 16_000
 """Characters that one request denoises or spans: some 4,000 tokens, minutes of a small model on a CPU. Chosen."""
 MAX_HOLES = 64
 """Holes of one request; more are left for the next. Chosen."""
-_MAX_PARSED = 400_000
-"""Characters of a text that is parsed to see whether a change breaks it: about a tenth of a second."""
 
 UNSYNTACTIC = Dropped("the change would break the syntax of the file")
 
@@ -43,9 +40,15 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_holes(cls, text: str, holes: Sequence[Stretch]) -> Revision:
-        """Returns the filling of the first holes, as many as one request may have."""
-        reachable = [hole for hole in holes[:MAX_HOLES] if hole.end - holes[0].start <= MAX_EDITED]
-        return cls(text=text, stretches=tuple(reachable), is_whole=True, n_holes=len(holes))
+        """Returns the filling of the first holes, as many as one request may have.
+
+        Raises InputError where none is short enough.
+        """
+        short = [hole for hole in holes if hole.end - hole.start <= MAX_EDITED]
+        if not short:
+            raise InputError(f"there is no hole of up to {MAX_EDITED:,} characters here; make the hole shorter")
+        reachable = [hole for hole in short[:MAX_HOLES] if hole.end - short[0].start <= MAX_EDITED]
+        return cls(text=text, stretches=tuple(reachable), is_whole=True, n_holes=len(short))
 
     @classmethod
     def of(
@@ -64,6 +67,8 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
         do.
         """
         stretch = stretch_of(preset, text, start, end)
+        if strength is not None and not 0 < strength <= 1:
+            raise InputError(f"a strength of {strength:g} is none; give a number above 0, up to 1")
         if strength is None:
             strength = next((each.strength for each in PRESETS if each.id == preset), 1.0)
         is_whole = stretch.start == stretch.end
@@ -140,15 +145,10 @@ def _changes_of(revision: Revision, found: Candidate, first: Context) -> tuple[l
             reasons.append(text.reason)
         elif not STUB.fullmatch(text.strip()):
             kept.append(Hunk(stretch.start, stretch.end, stretch.lead + text))
-    if first.language == "python" and not _is_sound(revision.text, kept):
-        sound: list[Hunk] = []
-        for change in kept:
-            if _parses(applied(revision.text, [*sound, change])):
-                sound.append(change)
-            else:
-                reasons.append(UNSYNTACTIC.reason)
-        kept = sound
-    return kept, reasons
+    sound = fitting(revision.text, kept, first.language)
+    if len(sound) < len(kept):
+        reasons.append(UNSYNTACTIC.reason)
+    return sound, reasons
 
 
 def _message_of(revision: Revision, changes: Sequence[Hunk], reasons: Sequence[str]) -> str | None:
@@ -159,20 +159,6 @@ def _message_of(revision: Revision, changes: Sequence[Hunk], reasons: Sequence[s
     told = [f"filled {len(changes)} of {revision.n_holes} {'hole' if revision.n_holes == 1 else 'holes'}"]
     told += dict.fromkeys(reasons)
     return "; ".join(told + ([f"{n_left} further down were left for the next time"] if n_left else []))
-
-
-def _is_sound(text: str, changes: list[Hunk]) -> bool:
-    """Says whether changes leave Python that could be parsed such that it still can."""
-    return not changes or len(text) > _MAX_PARSED or _parses(applied(text, changes)) or not _parses(text)
-
-
-def _parses(text: str) -> bool:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of old escapes in strings
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
 
 
 def _context(text: str, stretch: Stretch, kept: list[Hunk], first: Context) -> Context:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import difflib
-import os
-import shutil
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -20,12 +15,12 @@ from midspan_server.answer import stats_line
 from midspan_server.context import context_at
 from midspan_server.excerpt import visible
 from midspan_server.holes import NO_HOLES, find_holes
-from midspan_server.hunks import Hunk, applied
 from midspan_server.language import language_of
 from midspan_server.launch import Launch
 from midspan_server.one_question import ask
-from midspan_server.plain_text import PlainText
+from midspan_server.patch import base_of, changed, diff_of
 from midspan_server.revision import Answer, Revision, outcome_of, request_of
+from midspan_server.rewrite import rewrite
 from midspan_server.settings import Settings
 from midspan_server.silence import Cost
 from midspan_server.source import Source, parse_range
@@ -58,13 +53,15 @@ class Form(msgspec.Struct, frozen=True):
     as_json: bool = False
     apply: bool = False
     watch: bool = False
+    limits: dict[str, float] = {}
+    """Fields of the request that the options set."""
 
 
 def serve(source: Source, revision: Revision, form: Form, launch: Launch, settings: Settings) -> None:
     """Asks the engine and prints or applies what it answers."""
     answer = answer_of(source, revision, form, launch, settings)
     if form.apply and answer.changes:
-        write(source, answer.changes)
+        rewrite(source.path, source.written.encode(), changed(source, answer.changes).encode())
     if form.as_json:
         click.echo(_json(source, answer))
     elif answer.silence is not None:
@@ -94,43 +91,8 @@ def answer_of(source: Source, revision: Revision, form: Form, launch: Launch, se
     text, language = snapshot(source.text), language_of(source.path, source.text)
     first, last = (context_at(text, at, "invoked", language=language) for at in revision.ends)
     request = request_of(revision, first, last, source.path.absolute().as_uri(), settings)
-    filled = ask(launch, msgspec.structs.replace(request, watch=form.watch), form.command)
+    filled = ask(launch, msgspec.structs.replace(request, watch=form.watch, **form.limits), form.command)
     return outcome_of(revision, filled, first)
-
-
-def write(source: Source, changes: Sequence[Hunk]) -> None:
-    """Makes changes in a file, of which all else stays byte for byte. Raises InputError when it changed meanwhile."""
-    data = source.path.read_bytes()
-    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    plain = PlainText(snapshot(data.removeprefix(mark).decode("utf-8", errors="replace")))
-    if plain.text != source.text:
-        raise InputError(f"{source.path} changed meanwhile; nothing was written, ask again")
-    placed = [
-        Hunk(plain.to_document(each.start), plain.to_document(each.end), source.to_file(each.text)) for each in changes
-    ]
-    beside = source.path.with_name(f".{source.path.name}.{os.getpid()}.midspan")
-    try:
-        beside.write_bytes(mark + applied(plain.snapshot.text, placed).encode())
-        shutil.copymode(source.path, beside)
-        beside.replace(source.path.resolve())
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise InputError(f"{source.path} cannot be written: {error.strerror}; nothing was changed") from error
-
-
-def diff_of(source: Source, changes: Sequence[Hunk]) -> list[str]:
-    """Returns the lines of a unified diff, which `patch` and `git apply` take."""
-    new = applied(source.text, changes)
-    name = source.path.as_posix()
-    lines = difflib.unified_diff(_lines(source.text), _lines(new), f"a/{name}", f"b/{name}")
-    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
-
-
-def _lines(text: str) -> list[str]:
-    """Returns the lines of a text with their ends; only LF ends a line."""
-    *whole, rest = text.split("\n")
-    return [line + "\n" for line in whole] + ([rest] if rest else [])
 
 
 def _json(source: Source, answer: Answer) -> bytes:
@@ -145,10 +107,12 @@ def _json(source: Source, answer: Answer) -> bytes:
 
 def _print_diff(source: Source, answer: Answer) -> None:
     lines = diff_of(source, answer.changes)
+    if (base := base_of(source.path)) != Path.cwd():
+        click.echo(f"midspan: the names in the diff start in {base}; apply it there", err=True)
     if not sys.stdout.isatty():
         click.echo("".join(lines).encode(), nl=False)
         return
     console = Console(highlight=False)
     for line in lines:
-        console.print(Text(visible(line.rstrip("\n")), style=_STYLES.get(line[0], "")), soft_wrap=True)
+        console.print(Text(visible(line.rstrip("\r\n")), style=_STYLES.get(line[0], "")), soft_wrap=True)
     console.print(Text(stats_line(answer.filled.stats), style="dim"))

@@ -150,7 +150,7 @@ def _is_id(value: object) -> bool:
 def _converter() -> Any:
     converter: Any = default_converter()  # type: ignore[no-untyped-call]  # pygls leaves it unannotated
     for kind in (JsonRPCRequestMessage, JsonRPCNotification):
-        converter.register_structure_hook(kind, lambda message, kind: kind(**message))
+        converter.register_structure_hook(kind, lambda message, kind: kind(**{"params": None, **message}))
     return converter
 
 

@@ -19,6 +19,8 @@ from midspan_engine.errors import InputError
 MAX_BYTES = 50 * 10**6
 """Largest file read; the frame limit of the engine socket (`midspan_engine.framing`) lies above it."""
 
+BYTE_ORDER_MARK = "\ufeff"
+
 _POSITION = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -41,6 +43,8 @@ class Source(msgspec.Struct, frozen=True):
     """Without byte order mark; every line end is LF, which is what the engine is given."""
     newline: str
     """The line end of the file: LF, CRLF or CR; where they are mixed, the most frequent one."""
+    written: str
+    """The text as the file has it, byte order mark and line ends included."""
 
     def offset(self, position: LineColumn) -> int:
         """Returns the index in `text` of a position. Raises InputError if it lies outside the file."""
@@ -113,15 +117,16 @@ def decode_source(path: Path, data: bytes) -> Source:
     if b"\0" in data:
         raise InputError(f"{path} is a binary file (it holds NUL bytes); name a text file")
     try:
-        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+        written = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{path} is not valid UTF-8 (byte 0x{error.object[error.start]:02x} in line {line}); save it as UTF-8"
         ) from None
+    text = written.removeprefix(BYTE_ORDER_MARK)
     if not text:
         raise InputError(f"{path} is empty, so nothing says what should stand in it; write a first line")
-    return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"), _newline_of(text))
+    return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"), _newline_of(text), written)
 
 
 def _newline_of(text: str) -> str:

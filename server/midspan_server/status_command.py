@@ -56,6 +56,7 @@ def status_table(status: EngineStatus, launch: Launch) -> Table:
         "device": status.device or "not chosen yet",
         "languages": ", ".join(status.languages) or "any",
         "memory": _memory(status),
+        "weights": status.weights or "unknown",
         "budget": status.budget or "not counted yet",
         "clients": "\n".join(map(_client, status.clients)),
         "clients that left": "\n".join(_gone(*each) for each in sorted(status.gone.items())) or "none that had counted",

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import torch
 
+from midspan_engine.formats.scales import misfit, n_groups
 from midspan_engine.formats.tensor_file import PLAIN_TYPES, Entry
 from midspan_kernels.packed import Packed
 
@@ -42,8 +43,7 @@ class Layout(msgspec.Struct, frozen=True):
     width: Callable[[int, int], int] = lambda n_codes, n_inputs: n_codes
     """Inputs of a row, by the codes of one and by the inputs that the model expects."""
     read: Callable[[_Tensors, int], Packed] | None = None
-    """Packs tensors to a matrix of so many inputs; None for plain floats. Raises ValueError for scales that do not fit.
-    """
+    """Packs tensors that fit each other to a matrix of so many inputs; None for plain floats."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -64,8 +64,22 @@ class Stored(msgspec.Struct, frozen=True):
         stored = self.entries[self.layout.codes].shape
         return (*stored[:-1], *(self.layout.width(n_codes, self.n_inputs) for n_codes in stored[-1:]))
 
+    @property
+    def misfit(self) -> str | None:
+        """What of its tensors does not fit the others, None when all do."""
+        return None if self.is_plain else misfit(self.entries, self.layout.codes, self.shape)
+
+    @property
+    def way(self) -> tuple[object, ...]:
+        """In which way it is packed: parts of one matrix need the same. Plain floats of all types are alike."""
+        if self.is_plain:
+            return ()
+        codes = self.entries[self.layout.codes]
+        fields = frozenset(self.entries) - {"_shape"}
+        return codes.dtype, codes.shape[-1], fields, n_groups(self.entries["_scale"], self.shape)
+
     def packed(self, read: Callable[[Entry], torch.Tensor]) -> Packed:
-        """Returns the matrix [O, I] from its tensors. Raises ValueError, saying why, for scales that do not fit."""
+        """Returns the matrix [O, I] from its tensors."""
         assert self.layout.read is not None, "a plain matrix is not packed"
         return self.layout.read({ending: read(entry) for ending, entry in self.entries.items()}, self.shape[-1])
 
@@ -118,8 +132,6 @@ def _integers(tensors: _Tensors, n_inputs: int) -> Packed:
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     zeros = (zero_points[:, None] >> shifts[:, None]) & (2**bits - 1)
     zeros = zeros.flatten(0, 1)[:n_outputs].float() - 2 ** (bits - 1)
-    if zeros.shape != packed.scales.shape:
-        raise ValueError(f"zero points of shape {list(zeros.shape)} for scales of {list(packed.scales.shape)}")
     return Packed(packed.kind, codes, packed.scales, offsets=-zeros * packed.scales.float())
 
 
@@ -128,10 +140,7 @@ def _of_groups(scales: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
     n_outputs = codes.shape[0]
     if scales.numel() == 1:
         return scales.reshape(1, 1).repeat(n_outputs, 1)
-    shaped = scales[:, None] if scales.dim() == 1 else scales
-    if len(shaped) != n_outputs or codes.shape[-1] % shaped.shape[-1]:
-        raise ValueError(f"scales of shape {list(scales.shape)} for {n_outputs} rows, which are no scales of rows")
-    return shaped
+    return scales[:, None] if scales.dim() == 1 else scales
 
 
 LAYOUTS = (

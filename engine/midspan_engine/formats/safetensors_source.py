@@ -49,6 +49,7 @@ class SafetensorsSource:
         if coded:
             raise refusal(self._folder, f"into types that are no plain floats, without their scales: {some(coded)}")
         check_exactly(self._folder, found, wanted, extra)
+        self._check_packing()
 
     def packed_bytes(self, name: str) -> int | None:
         """See `Source`."""
@@ -101,26 +102,28 @@ class SafetensorsSource:
             shape = of_expert
         return (self._n_experts, *shape) if shape else None
 
+    def _check_packing(self) -> None:
+        """Raises CheckpointError unless the tensors of each packed matrix, and the matrices of all experts, fit."""
+        for name, matrix in self._matrices.items():
+            if (told := matrix.misfit) is not None:
+                raise refusal(self._folder, f"{name} has {told}")
+        for name in self._shapes:
+            first, *others = self._parts(name)
+            for other in others:
+                if self._matrices[other].way != self._matrices[first].way:
+                    raise refusal(self._folder, f"{other} is not packed as {first} is")
+
     def _expert(self, parts: list[str]) -> torch.Tensor | Packed:
         """Returns one expert's matrices below each other, [1, O, I]."""
         if all(self._matrices[part].is_plain for part in parts):
             return torch.cat([read_rows(self._matrices[part].entries[""]) for part in parts])[None]
-        try:
-            return joined([self._packed(part) for part in parts], -2).map(lambda tensor: tensor[None])
-        except ValueError as error:
-            raise refusal(self._folder, f"{parts[0]}: {error}") from error
+        return joined([self._packed(part) for part in parts], -2).map(lambda tensor: tensor[None])
 
     def _packed(self, name: str, expert: int | None = None) -> Packed:
-        if self._matrices[name].is_plain:
-            raise refusal(self._folder, f"{name} is plain and its neighbour is not")
-
         def read(entry: Entry) -> torch.Tensor:
             return read_rows(entry) if expert is None else _of_expert(entry, expert, self._n_experts)
 
-        try:
-            return self._matrices[name].packed(read)
-        except ValueError as error:
-            raise refusal(self._folder, f"{name} has {error}") from error
+        return self._matrices[name].packed(read)
 
 
 def weight_files(folder: Path) -> list[Path]:

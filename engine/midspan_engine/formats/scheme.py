@@ -29,9 +29,32 @@ _FOREIGN_ENDINGS = {
 """Scheme by the ending of the tensor names that give it away."""
 
 
+class _Weights(msgspec.Struct):
+    num_bits: Any = None
+    strategy: Any = None
+
+
+class _Group(msgspec.Struct):
+    format: str | None = None
+    weights: _Weights | None = None
+
+
+class _Sparsity(msgspec.Struct):
+    format: str | None = None
+
+
+class _Scheme(msgspec.Struct):
+    quant_method: str | None = None
+    quant_algo: str | None = None
+    format: str | None = None
+    config_groups: dict[str, _Group] | None = None
+    sparsity_config: _Sparsity | None = None
+    transform_config: Any = None
+
+
 class _ConfigFile(msgspec.Struct):
-    quantization_config: dict[str, Any] | None = None
-    quantization: dict[str, Any] | None = None
+    quantization_config: _Scheme | None = None
+    quantization: _Scheme | None = None
 
 
 def check_scheme(folder: Path) -> None:
@@ -68,35 +91,33 @@ def refusal(folder: Path, scheme: str) -> CheckpointError:
     )
 
 
-def _check_config(folder: Path, config: dict[str, Any]) -> None:
-    method = config.get("quant_method", "an unnamed scheme")
-    if method == "modelopt":
+def _check_config(folder: Path, config: _Scheme) -> None:
+    if config.quant_method == "modelopt":
         _check_algorithm(folder, config)
-    elif method == "compressed-tensors":
+    elif config.quant_method == "compressed-tensors":
         _check_compressed(folder, config)
     else:
-        raise refusal(folder, f"{method}, says its config.json")
+        raise refusal(folder, f"{config.quant_method or 'an unnamed scheme'}, says its config.json")
 
 
-def _check_algorithm(folder: Path, config: dict[str, Any]) -> None:
-    algorithm = config.get("quant_algo", "an unnamed scheme")
-    if algorithm not in _ALGORITHMS:
-        raise refusal(folder, f"modelopt {algorithm}")
+def _check_algorithm(folder: Path, config: _Scheme) -> None:
+    if config.quant_algo not in _ALGORITHMS:
+        raise refusal(folder, f"modelopt {config.quant_algo or 'an unnamed scheme'}")
 
 
-def _check_compressed(folder: Path, config: dict[str, Any]) -> None:
-    groups = config.get("config_groups") or {}
-    outer = config.get("format", "an unnamed format")
-    formats = {group.get("format") or outer for group in groups.values()} if outer == "mixed-precision" else {outer}
+def _check_compressed(folder: Path, config: _Scheme) -> None:
+    groups = list((config.config_groups or {}).values())
+    outer = config.format or "an unnamed format"
+    formats = {group.format or outer for group in groups} if outer == "mixed-precision" else {outer}
     if unknown := sorted(formats - _FORMATS):
         raise refusal(folder, f"compressed-tensors in the format {unknown[0]}")
-    if config.get("transform_config"):
+    if config.transform_config:
         raise refusal(folder, "compressed-tensors with transformed activations")
-    if (config.get("sparsity_config") or {}).get("format", "dense") != "dense":
+    if config.sparsity_config is not None and config.sparsity_config.format not in (None, "dense"):
         raise refusal(folder, "compressed-tensors with sparse weights")
-    for group in groups.values():
-        weights = group.get("weights") or {}
-        if weights.get("num_bits") not in (4, 8):
-            raise refusal(folder, f"compressed-tensors with {weights.get('num_bits')} bits a weight")
-        if weights.get("strategy") == "block":
+    for group in groups:
+        weights = group.weights or _Weights()
+        if weights.num_bits not in (4, 8):
+            raise refusal(folder, f"compressed-tensors with {weights.num_bits} bits a weight")
+        if weights.strategy == "block":
             raise refusal(folder, "compressed-tensors with scales of blocks")
