@@ -16,6 +16,7 @@ from midspan_server.filters.quotes import quotes
         ("x = ║", '"a', "nothing closes"),
         ("x = f(║)", "'a", "nothing closes"),
         ("def f():\n    ║\n    return 1\n", '"""Does it.', "nothing closes"),
+        ('parts = [part for part in parts if part a║"]', 'nd "/"', "repeats a quote that follows"),
     ],
 )
 def test_a_quote_too_many_is_dropped(marked: str, text: str, reason: str) -> None:

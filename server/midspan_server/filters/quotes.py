@@ -15,10 +15,13 @@ def quotes(text: str, context: Context) -> str | Dropped:
         return text
     block = context.block
     before, after = open_quote(block), open_quote(block + text)
-    if before and not after and _is_open_behind(block + text, context):
-        return Dropped("the suggestion closes a string that is closed after the cursor")
-    if after and not before and _is_open_behind(block + text, context):
-        return Dropped("the suggestion opens a string that nothing closes")
+    if not (before and after) and _is_open_behind(block + text, context):
+        if before:
+            return Dropped("the suggestion closes a string that is closed after the cursor")
+        if after:
+            return Dropped("the suggestion opens a string that nothing closes")
+        # what follows begins with the end of a string that is missing from the suggestion
+        return Dropped("the suggestion repeats a quote that follows the cursor")
     return text
 
 
