@@ -16,7 +16,7 @@ setup: $(STAMP) ## create .venv and install Midspan with its test tools (minutes
 demo: $(STAMP) ## fill a gap of a real file through the language server; prints latency and steps
 	@$(BIN)/midspan demo
 
-test: $(STAMP) ## run the ordinary tests (about 3 minutes on 2 cores)
+test: $(STAMP) ## run the ordinary tests (about 4 minutes on 2 cores)
 	$(BIN)/pytest -m "not slow and not e2e"
 
 slow: $(STAMP) ## run the slow tests
@@ -59,9 +59,9 @@ gpu-train: ## train python-medium on one GPU, DATA=FILE of `midspan train pack` 
 
 pictures: $(STAMP) vscode ## make the README's pictures from the screens of the real editors (needs tmux, Node, Chromium)
 	@[ -n "$$MIDSPAN_NVIM" ] || PATH="$(CURDIR)/$(BIN):$$PATH" bash tests/neovim/install.sh "$(NEOVIM)"
-	cd tests && MIDSPAN_NVIM="$${MIDSPAN_NVIM:-$(NEOVIM)/bin/nvim}" ../$(BIN)/python -m nvim_picture ../docs/pictures
+	cd tests && MIDSPAN_NVIM="$${MIDSPAN_NVIM:-$(NEOVIM)/bin/nvim}" ../$(BIN)/python -m nvim_picture ../editors/pictures
 	PYTHON="$(CURDIR)/$(BIN)/python" bash tests/vscode/install.sh "$(WORKBENCH)"
-	cd tests/vscode && ../../$(BIN)/python -m pictures ../../docs/pictures
+	cd tests/vscode && ../../$(BIN)/python -m pictures ../../editors/pictures
 
 vscode: ## build the VS Code extension (.vsix); needs Node 20 or newer
 	@command -v npm >/dev/null || { echo "The VS Code extension is built with Node 20 or newer. Install it (Debian: sudo apt install nodejs npm) and run 'make vscode' again." >&2; exit 1; }

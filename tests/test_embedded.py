@@ -32,6 +32,16 @@ def engine() -> Engine:
     return Engine.load(EMBEDDED)
 
 
+def test_loading_brings_in_no_compiler() -> None:
+    """Torch's compiler and Triton take a second and a hundred megabytes, and serving on a CPU needs neither."""
+    program = (
+        "import sys; from midspan_engine.config import embedded_checkpoint; from midspan_engine.engine import Engine; "
+        "Engine.load(embedded_checkpoint()); print(sorted({'torch._dynamo', 'triton'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def own_cases(n_cases: int) -> list[Case]:
     """One-line gaps in this project's own files, which no training data holds."""
     rng = random.Random(7)

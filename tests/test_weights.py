@@ -16,7 +16,8 @@ from midspan_engine.config import load_model_config
 from midspan_engine.errors import CheckpointError, EngineError
 from midspan_engine.formats.tensor_file import load_tensors, save_tensors
 from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
-from midspan_engine.weights import load_weights, save_weights
+from midspan_engine.training.shards import save_named
+from midspan_engine.weights import load_weights
 from oracle import Pair, Shape, build_pair
 
 Tensors = dict[str, torch.Tensor]
@@ -120,7 +121,7 @@ def test_saved_weights_load_again_here_and_in_transformers(folder: Path, pair: P
     with torch.no_grad():
         model.encoder_layer_scalars[0].fill_(0.25)
         model.layers[0].layer_scalar.fill_(0.75)
-    save_weights(dict(model.named_parameters()), folder / "model.safetensors", torch.float32)
+    save_named(dict(model.named_parameters()), folder / "model.safetensors", torch.float32)
     assert same_parameters(load(folder), model)
     loaded = type(pair.reference).from_pretrained(folder, local_files_only=True)
     assert loaded.model.encoder.language_model.layers[0].layer_scalar.item() == 0.25

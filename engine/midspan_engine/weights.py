@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,7 +18,6 @@ from midspan_engine.budget import Weights, Wish, budget, choose_weights
 from midspan_engine.config import InfillConfig, ModelConfig
 from midspan_engine.formats.folder import open_source
 from midspan_engine.formats.source import Source
-from midspan_engine.formats.tensor_file import save_tensors
 from midspan_engine.models.diffusion_gemma import DiffusionGemma, Experts, checkpoint_name
 from midspan_engine.models.packed_matrix import PackedMatrix
 from midspan_engine.quantised_cache import QuantisedCache, cache_folder
@@ -75,11 +74,6 @@ def load_weights(
         n_read += parameter.numel()
         on_progress(n_read / n_weights)
     return model.eval()
-
-
-def save_weights(weights: Mapping[str, torch.Tensor], target: Path, dtype: torch.dtype) -> None:
-    """Writes weights, given by the model's own names, under the checkpoint's names. Raises as `save_tensors`."""
-    save_tensors({checkpoint_name(name): tensor.to(dtype) for name, tensor in weights.items()}, target)
 
 
 def _n_bytes(model: DiffusionGemma, source: Source, dtype: torch.dtype, kind: IntegerKind | None) -> int:

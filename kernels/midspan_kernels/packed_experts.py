@@ -114,6 +114,20 @@ def _halves(x, row_M, is_row_M, start, n_inputs, BLOCK_M: tl.constexpr, BLOCK_K:
 
 
 @triton.jit
+def _added(
+    total, even, odd, codes, scales, offsets, row_N, is_row_N, byte_J, is_byte_J, n_inputs,
+    GROUP, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+):  # fmt: skip
+    """Returns [M, N] with the products of even and odd inputs and rows of a packed matrix added."""
+    w_even, w_odd = _unpacked(
+        codes, scales, offsets, row_N, is_row_N, byte_J, is_byte_J, n_inputs,
+        GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+    )  # fmt: skip
+    total = tl.dot(even, w_even, total, input_precision="ieee")
+    return tl.dot(odd, w_odd, total, input_precision="ieee")
+
+
+@triton.jit
 def _gate_up_kernel(
     x, codes, scales, offsets, row_scales, hidden, tokens, blocks, n_blocks, n_inputs, width,
     GROUP: tl.constexpr, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
@@ -135,19 +149,14 @@ def _gate_up_kernel(
             byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
             is_byte_J = byte_J < n_inputs // 2
             even, odd = _halves(x, token_M, is_row_M, start, n_inputs, BLOCK_M, BLOCK_K)
-            g_even, g_odd = _unpacked(
-                codes, scales, offsets, gate_N, is_column_N, byte_J, is_byte_J, n_inputs,
-                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+            gate = _added(
+                gate, even, odd, codes, scales, offsets, gate_N, is_column_N, byte_J, is_byte_J, n_inputs,
+                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS,
             )  # fmt: skip
-            gate = tl.dot(even, g_even, gate, input_precision="ieee")
-            gate = tl.dot(odd, g_odd, gate, input_precision="ieee")
-            up_N = gate_N + width
-            u_even, u_odd = _unpacked(
-                codes, scales, offsets, up_N, is_column_N, byte_J, is_byte_J, n_inputs,
-                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+            up = _added(
+                up, even, odd, codes, scales, offsets, gate_N + width, is_column_N, byte_J, is_byte_J, n_inputs,
+                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS,
             )  # fmt: skip
-            up = tl.dot(even, u_even, up, input_precision="ieee")
-            up = tl.dot(odd, u_odd, up, input_precision="ieee")
         if HAS_ROW_SCALES:
             gate *= tl.load(row_scales + gate_N, mask=is_column_N, other=0)[None, :]
             up *= tl.load(row_scales + gate_N + width, mask=is_column_N, other=0)[None, :]
@@ -178,12 +187,10 @@ def _down_kernel(
             byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
             is_byte_J = byte_J < n_inputs // 2
             even, odd = _halves(hidden, place_M, is_row_M, start, n_inputs, BLOCK_M, BLOCK_K)
-            w_even, w_odd = _unpacked(
-                codes, scales, offsets, row_N, is_column_N, byte_J, is_byte_J, n_inputs,
-                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
+            total = _added(
+                total, even, odd, codes, scales, offsets, row_N, is_column_N, byte_J, is_byte_J, n_inputs,
+                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS,
             )  # fmt: skip
-            total = tl.dot(even, w_even, total, input_precision="ieee")
-            total = tl.dot(odd, w_odd, total, input_precision="ieee")
         if HAS_ROW_SCALES:
             total *= tl.load(row_scales + row_N, mask=is_column_N, other=0)[None, :]
         pair_M = tl.load(order + place_M, mask=is_row_M, other=0)

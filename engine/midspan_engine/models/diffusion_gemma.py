@@ -278,7 +278,9 @@ class DiffusionGemma(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        # left undrawn: a normal draw on the meta device imports torch's compiler, a second and a hundred megabytes
+        undrawn_VH = torch.empty(config.vocab_size, config.hidden_size)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=undrawn_VH)
         self.layers = nn.ModuleList(Layer(config, layer) for layer in config.layers)
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_conditioning = SelfConditioning(config.hidden_size, config.intermediate_size, config.rms_norm_eps)
