@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from midspan_kernels.choice import VARIABLE
-from midspan_kernels.expert_blocks import expert_blocks
+from midspan_kernels.expert_blocks import BLOCK_ROWS, expert_blocks
 from midspan_kernels.experts import routed_experts
 from midspan_kernels.packed import Packed, quantise
-from midspan_kernels.packed_experts import BLOCK_ROWS
 from midspan_kernels.top_experts import top_experts
 from poisoned_memory import Memory, random
 
 
-def packed(layout: str, *shape: int, seed: int) -> Packed:
+def weights(layout: str, *shape: int, seed: int) -> torch.Tensor | Packed:
     generator = torch.Generator().manual_seed(seed)
+    if layout == "plain":
+        return torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
     if layout == "NVFP4":
         *outer, n_inputs = shape
         codes = torch.randint(256, (*outer, n_inputs // 2), dtype=torch.uint8, generator=generator)
@@ -25,7 +26,10 @@ def packed(layout: str, *shape: int, seed: int) -> Packed:
         scales[..., :1] = 2**-8  # below the smallest normal number
         of_rows = torch.rand(*outer, 1, generator=generator) / n_inputs**0.5
         return Packed("fp4", codes, scales.to(torch.float8_e4m3fn), row_scales=of_rows)
-    made = quantise(torch.randn(*shape, generator=generator) / shape[-1] ** 0.5, "int4")
+    if layout == "FP8":
+        codes = (torch.randn(*shape, generator=generator) * 100).clamp(-440, 440).to(torch.float8_e4m3fn)
+        return Packed("fp8", codes, torch.rand(*shape[:-1], 1, generator=generator) / (100 * shape[-1] ** 0.5))
+    made = quantise(torch.randn(*shape, generator=generator) / shape[-1] ** 0.5, "int8" if layout == "int8" else "int4")
     scales = made.scales.float()
     return Packed(made.kind, made.codes, scales, scales * 0.5 if layout == "with offsets" else None)
 
@@ -38,9 +42,12 @@ def packed(layout: str, *shape: int, seed: int) -> Packed:
         (40, 2, 3, 64, 160, "int4"),  # an expert with more rows than a block
         (3, 4, 9, 128, 64, "with offsets"),
         (6, 2, 4, 80, 48, "NVFP4"),
+        (5, 2, 4, 96, 64, "int8"),
+        (5, 2, 4, 72, 40, "FP8"),
+        (20, 2, 3, 72, 40, "plain"),
     ],
 )
-def test_packed_experts_give_what_the_reference_gives(
+def test_experts_give_what_the_reference_gives(
     memory: Memory,
     compare: Callable[..., None],
     n_tokens: int,
@@ -50,8 +57,8 @@ def test_packed_experts_give_what_the_reference_gives(
     width: int,
     layout: str,
 ) -> None:
-    gate_up = packed(layout, n_experts, 2 * width, hidden, seed=1)
-    down = packed(layout, n_experts, hidden, width, seed=2)
+    gate_up = weights(layout, n_experts, 2 * width, hidden, seed=1)
+    down = weights(layout, n_experts, hidden, width, seed=2)
     x = memory.hold(random(n_tokens, hidden, seed=3))
     index = random(n_tokens, n_experts, seed=4).topk(top_k).indices
     compare(routed_experts, x, gate_up, down, memory.hold(index), memory.hold(random(n_tokens, top_k, seed=5)))
@@ -64,7 +71,7 @@ def test_blocks_cover_every_pair_once_and_hold_one_expert(
 ) -> None:
     monkeypatch.setenv(VARIABLE, wish)
     expert = torch.randint(n_experts, (n_pairs,), generator=torch.Generator().manual_seed(n_experts))
-    order, blocks = expert_blocks(memory.hold(expert), n_experts, BLOCK_ROWS)
+    order, blocks = expert_blocks(memory.hold(expert), n_experts)
     assert torch.equal(order, expert.argsort(stable=True))
     covered: list[int] = []
     for of, first, end in blocks.T.tolist():

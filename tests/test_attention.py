@@ -34,6 +34,20 @@ def test_any_number_of_queries_gives_plain_attention(n_queries: int, n_keys: int
         assert torch.allclose(got.float(), plain(q, k, v, shown), atol=tolerance)
 
 
+@pytest.mark.parametrize("n_tokens", [1, 63, 64, 150])
+def test_whole_rows_with_gradients_get_plain_attention_and_its_gradients(n_tokens: int) -> None:
+    generator = torch.Generator().manual_seed(n_tokens)
+    shapes = (4, 2, 2)
+    given = [torch.randn(3, n_tokens, n, 8, generator=generator).requires_grad_() for n in shapes]
+    seen = torch.ones(n_tokens, n_tokens, dtype=torch.bool).tril()
+    weights = torch.randn(3, n_tokens, 4, 8, generator=generator)
+    with torch.enable_grad():
+        got, expected = attention(*given, None, is_causal=True), plain(*given, seen)
+        slopes = [torch.autograd.grad((out * weights).sum(), given) for out in (got, expected)]
+    assert torch.allclose(got, expected, atol=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(*slopes, strict=True))
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_rows_behind_a_shared_context_see_it_as_if_it_were_copied_to_them(is_causal: bool) -> None:
     generator = torch.Generator().manual_seed(1)

@@ -19,6 +19,7 @@ from midspan_kernels.expert_blocks import expert_blocks
 from midspan_kernels.experts import routed_experts
 from midspan_kernels.norm import residual_norm, rms_norm
 from midspan_kernels.packed import Packed
+from midspan_kernels.random_tokens import random_tokens
 from midspan_kernels.rotary import normed_rotate
 from midspan_kernels.row_samples import row_samples
 from midspan_kernels.row_statistics import row_statistics
@@ -40,7 +41,8 @@ def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 def attend() -> None:
     for dim, n_groups in HEADS.values():
         q, own = meta(1, N_SLOTS, 16, dim), (meta(1, N_SLOTS, n_groups, dim),) * 2
-        canvas_attention(q, (meta(1, N_PLACES, n_groups, dim),) * 2, own, meta(2, dtype=torch.int64))
+        for seen in (None, meta(1, 4, dtype=torch.int64)):
+            canvas_attention(q, (meta(1, N_PLACES, n_groups, dim),) * 2, own, seen)
         canvas_attention(q.expand(4, -1, -1, -1), None, tuple(t.expand(4, -1, -1, -1) for t in own))
     canvas_attention(meta(1, N_SLOTS, 6, 64), None, (meta(1, N_SLOTS, 2, 64),) * 2)  # the embedded checkpoint's
 
@@ -61,16 +63,22 @@ def sample() -> None:
     for n_rows in (12, 24, 64):
         logits = meta(n_rows, VOCABULARY, dtype=torch.float32)
         row_statistics(logits)
-        about = (meta(n_rows, dtype=torch.float32), meta(n_rows, dtype=torch.int64))
-        row_samples(meta(n_rows, VOCABULARY), *about, 30.0)
+        seed = meta(n_rows, dtype=torch.int64)
+        row_samples(logits, seed)
+        random_tokens(seed, VOCABULARY)
         soft_embedding(logits, meta(VOCABULARY, HIDDEN))
-        soft_embedding(logits, meta(VOCABULARY, HIDDEN), 64)
 
 
 def route() -> None:
-    def weights(*shape: int, layout: str) -> Packed:
-        groups = {"int4": 32, "with offsets": 32, "NVFP4": 16}
+    def weights(*shape: int, layout: str) -> torch.Tensor | Packed:
+        groups = {"int4": 32, "with offsets": 32, "NVFP4": 16, "int8": 32}
         *outer, n_inputs = shape
+        if layout == "plain":
+            return meta(*shape)
+        if layout == "FP8":
+            return Packed("fp8", meta(*shape, dtype=torch.float8_e4m3fn), meta(*outer, 1))
+        if layout == "int8":
+            return Packed("int8", meta(*shape, dtype=torch.int8), meta(*outer, n_inputs // groups[layout]))
         is_fp4 = layout == "NVFP4"
         scales = meta(*outer, n_inputs // groups[layout], dtype=torch.float8_e4m3fn if is_fp4 else torch.bfloat16)
         return Packed(
@@ -81,13 +89,13 @@ def route() -> None:
             row_scales=meta(*outer, 1, dtype=torch.float32) if is_fp4 else None,
         )
 
-    for layout in ("int4", "with offsets", "NVFP4"):
+    for layout in ("int4", "with offsets", "NVFP4", "int8", "FP8", "plain"):
         gate_up = weights(N_EXPERTS, 2 * WIDTH, HIDDEN, layout=layout)
         down = weights(N_EXPERTS, HIDDEN, WIDTH, layout=layout)
         index = meta(N_SLOTS, TOP_K, dtype=torch.int64)
         routed_experts(meta(N_SLOTS, HIDDEN), gate_up, down, index, meta(N_SLOTS, TOP_K, dtype=torch.float32))
     top_experts(meta(N_SLOTS, N_EXPERTS), TOP_K, meta(N_EXPERTS))
-    expert_blocks(meta(256 * TOP_K, dtype=torch.int64), N_EXPERTS, 16)  # the widest canvas
+    expert_blocks(meta(256 * TOP_K, dtype=torch.int64), N_EXPERTS)  # the widest canvas
 
 
 @pytest.fixture

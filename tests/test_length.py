@@ -19,6 +19,8 @@ from midspan_engine.engine import Engine
 from midspan_engine.errors import Cancelled, EngineError
 from midspan_engine.kv import KVCache
 from midspan_engine.length_policy import Filling, Means, Outcome, log_probability, resized
+from midspan_engine.passes import Passes
+from midspan_engine.passes import alone as finished
 from midspan_engine.probe import LENGTHS, N_DECODED, Probe
 from midspan_engine.protocol import Draft, Fill
 from midspan_engine.side_by_side import denoise_side_by_side
@@ -62,7 +64,7 @@ def test_canvases_side_by_side_become_what_each_becomes_alone(infill: InfillConf
     filling = filling_of(means)
     tasks = [replace(filling.task, canvas=canvas_of(means, filling, length)) for length in (3, 7, 12)]
     begun = [means.begin(task) for task in tasks]
-    found = denoise_side_by_side(means.model, filling.cache, begun, 16, lambda: False)
+    found = finished(means.model, denoise_side_by_side(means.model, filling.cache, begun, 16, lambda: False))
     assert found.n_steps == max(settled.n_steps for settled in found.settled)
     for task, settled in zip(tasks, found.settled, strict=True):
         alone = denoise(means.model, filling.cache, means.begin(task), 16, lambda: False)
@@ -75,10 +77,12 @@ def test_canvases_side_by_side_can_be_withdrawn_and_end_with_their_deadline() ->
     means = means_of(PROBED)
     filling = filling_of(means)
     late = replace(filling.task, deadline=time.perf_counter() - 1)
-    found = denoise_side_by_side(means.model, filling.cache, [means.begin(late)], 16, lambda: False)
+    found = finished(
+        means.model, denoise_side_by_side(means.model, filling.cache, [means.begin(late)], 16, lambda: False)
+    )
     assert (found.n_steps, found.settled[0].is_complete) == (1, False)
     with pytest.raises(Cancelled):
-        denoise_side_by_side(means.model, filling.cache, [means.begin(late)], 16, lambda: True)
+        finished(means.model, denoise_side_by_side(means.model, filling.cache, [means.begin(late)], 16, lambda: True))
 
 
 @pytest.mark.parametrize("length", [1, 5, 12])
@@ -112,7 +116,7 @@ def test_a_length_is_scored_by_its_confidence_and_under_uniform_noise_by_how_the
     hidden = torch.arange(gap.start, 32)
     soft_1CH = condition(model, row_1C, known_1C, hidden, None)
     z_WV = model.logits(model.decode(row_1C, filling.cache, soft_1CH, hidden))[0]
-    z_GV = means.rules.constrain(z_WV[:length].clone(), 0, filling.prompt.required[0], True)
+    z_GV = means.rules.constrain(z_WV[:length].clone(), filling.prompt.required[0], True)
     expected = math.log(float(z_GV.softmax(-1).amax(-1).mean())) + 0.1 * math.log(length)
     if infill.noise == "uniform":
         expected += float(of_tokens(z_WV[length : length + len(head)], head).mean())
@@ -132,7 +136,7 @@ def test_a_score_does_not_depend_on_the_lengths_probed_beside_it() -> None:
 def test_the_encoder_weighs_an_answer_as_a_plain_pass_over_it_and_what_follows() -> None:
     means = means_of(MASKED)
     filling = filling_of(means)
-    settled = Probe(means).fill(filling).settled[0]
+    settled = finished(means.model, Probe(means).fill(filling)).settled[0]
     ids, head = means.tokens.encode(spelled(means, settled)), filling.prompt.after[: means.infill.head_tokens]
     left = [*filling.prompt.context, *settled.canvas.ids[: settled.canvas.gaps[0].start]]
     read = [*left, *ids, *head]
@@ -152,7 +156,7 @@ def test_of_the_decoded_lengths_the_encoder_chooses_the_answer(monkeypatch: pyte
         task = replace(filling.task, canvas=canvas_of(means, filling, length))
         settled = denoise(means.model, filling.cache, means.begin(task), 16, lambda: False)
         weights[length] = log_probability(means, filling, settled, CausalReader(means.model, filling.cache))
-    (chosen,) = Probe(means).fill(filling).settled
+    (chosen,) = finished(means.model, Probe(means).fill(filling)).settled
     assert len(chosen.canvas.gaps[0]) == max(weights, key=lambda length: weights[length])
 
 
@@ -174,7 +178,7 @@ def test_a_probe_past_its_deadline_takes_one_step_and_asks_the_encoder_nothing()
 
 @both_noises
 def test_where_a_blank_is_known_but_not_asked_for_no_gap_holds_one(infill: InfillConfig) -> None:
-    settled = Probe(means_of(infill)).fill(filling_of(means_of(infill))).settled[0]
+    settled = finished(means_of(infill).model, Probe(means_of(infill)).fill(filling_of(means_of(infill)))).settled[0]
     assert BLANKS.blank_token_id not in settled.draft_BG[0].tolist()
 
 
@@ -187,7 +191,8 @@ def test_several_gaps_are_taken_as_they_are_laid_out(parts: tuple[str, ...]) -> 
 
 def test_a_gap_too_short_for_the_grid_is_filled_to_its_last_slot() -> None:
     means = means_of(MASKED)
-    assert [len(each.canvas.gaps[0]) for each in Probe(means).fill(filling_of(means, max_tokens=2)).settled] == [2]
+    found = finished(means.model, Probe(means).fill(filling_of(means, max_tokens=2)))
+    assert [len(each.canvas.gaps[0]) for each in found.settled] == [2]
 
 
 def test_a_withdrawn_probe_ends_and_the_next_one_answers() -> None:
@@ -248,9 +253,9 @@ class Echoing(Echo):
 
     said = ""
 
-    def _free(self, filling: Filling) -> Settled:
+    def _free(self, filling: Filling) -> Passes[Settled]:
         ids = torch.tensor([self._means.tokens.encode(filling.prompt.required[0].decode() + self.said)])
-        return replace(super()._free(filling), draft_BG=ids)
+        return replace((yield from super()._free(filling)), draft_BG=ids)
 
 
 def echoed(infill: InfillConfig, said: str) -> tuple[Means, Filling, Outcome]:
@@ -258,7 +263,7 @@ def echoed(infill: InfillConfig, said: str) -> tuple[Means, Filling, Outcome]:
     filling = filling_of(means)
     echo = Echoing(means)
     echo.said = said
-    return means, filling, echo.fill(filling)
+    return means, filling, finished(means.model, echo.fill(filling))
 
 
 @both_noises
@@ -286,7 +291,7 @@ def test_a_fill_of_several_lines_may_be_answered_by_its_echo(monkeypatch: pytest
     monkeypatch.setattr(Echoing, "said", "width\n    return" + SUFFIX)
     means = means_of(MASKED)
     filling = filling_of(means, single_line=False, n_candidates=8)
-    found = Probe(means).fill(filling).settled
+    found = finished(means.model, Probe(means).fill(filling)).settled
     required = filling.prompt.required[0].decode()
     n_echoed = len(means.tokens.encode(required + "width\n    return"))
     assert n_echoed in [len(each.canvas.gaps[0]) for each in found]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from midspan_engine.errors import Cancelled
 from midspan_engine.kv import KVCache
-from midspan_engine.prefix_cache import CHUNK_TOKENS, PrefixCache, common_prefix
+from midspan_engine.kv_pool import CHUNK_TOKENS
+from midspan_engine.prefix_cache import PrefixCache, common_prefix
 from midspan_engine.prompt import build_prompt
 from tiny_engine import BLANKS, embedded_tokens, tiny_model
 

@@ -29,13 +29,16 @@ def temperature(generation: GenerationConfig, step: int) -> torch.Tensor:
     return generation.t_min + (generation.t_max - generation.t_min) * share
 
 
-def is_settled(drafts: list[torch.Tensor], entropy_1C: torch.Tensor, generation: GenerationConfig) -> bool:
-    """Tells whether the canvas is done: its last stability_threshold + 1 drafts are equal and its mean entropy is low.
+def is_settled(drafts: list[torch.Tensor], entropy_BC: torch.Tensor, generation: GenerationConfig) -> torch.Tensor:
+    """Tells, as a bool [], whether the canvas is done: its last drafts are equal and its mean entropy is low.
 
-    The mean is over all slots, in nats, and must be below confidence_threshold. `drafts` ends with the current one.
+    These are stability_threshold + 1 drafts; `drafts` ends with the current one. The mean is over all slots, in nats,
+    and must be below confidence_threshold. The answer stays where the drafts are, so that nobody waits for it here.
     """
     n_equal = generation.stability_threshold
     if len(drafts) <= n_equal:
-        return False
-    is_stable = all(torch.equal(drafts[-1], draft) for draft in drafts[len(drafts) - 1 - n_equal : -1])
-    return is_stable and bool(entropy_1C.mean() < generation.confidence_threshold)
+        return torch.zeros((), dtype=torch.bool, device=entropy_BC.device)
+    is_certain = entropy_BC.mean() < generation.confidence_threshold
+    for draft in drafts[len(drafts) - 1 - n_equal : -1]:
+        is_certain &= (drafts[-1] == draft).all()
+    return is_certain

@@ -13,6 +13,7 @@ import torch
 from midspan_engine.commands import WEIGHTS, WEIGHTS_VARIABLE
 from midspan_engine.config import InfillConfig, ModelConfig
 from midspan_engine.errors import EngineError, InputError
+from midspan_engine.kv_pool import LEAST_ROWS, ROOM_TOKENS, row_bytes
 
 Weights = Literal["stored", "8bit", "4bit"]
 """How the experts are held: as the checkpoint has them, or packed into integers while it is loaded."""
@@ -24,7 +25,9 @@ _LOGIT_COPIES = 4
 _N_PROBED = 3
 """Gaps of different lengths that are denoised at once where no blank tells the length."""
 _ACCELERATOR_BYTES = 2**30
-"""CUDA's context, cuBLAS' workspaces and captured graphs. Chosen: no graph is captured yet."""
+"""CUDA's context, cuBLAS' workspaces and the nodes of captured graphs. Chosen, not measured."""
+_GRAPH_SLOTS = 1088
+"""Slots of the widest captured pass, 17 rows of 64. All recordings share the memory of its intermediate results."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +36,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     weights: int
     kv: int
-    """KV cache of one prompt of full length and its canvas."""
+    """KV cache of one prompt of full length and its canvas; on an accelerator the least pool of captured passes."""
     work: int
     """Logits of the gap, and an expert while it is unpacked."""
     overhead: int
@@ -89,15 +92,19 @@ def budget(
     config: ModelConfig, infill: InfillConfig, dtype: torch.dtype, device: torch.device, n_weight_bytes: int
 ) -> Budget:
     """Returns the budget of a model whose weights take so many bytes."""
+    on_cuda = device.type == "cuda"
     n_tokens = infill.prompt_tokens + config.canvas_length
+    pool = LEAST_ROWS * row_bytes(config, infill.prompt_tokens + ROOM_TOKENS, dtype)
+    # most of what is alive at once: the results of each slot's experts in fp32, and what they come from
+    graphs = _GRAPH_SLOTS * config.top_k_experts * (4 * config.hidden_size + 4 * config.moe_intermediate_size)
     n_slots = infill.gap_tokens * (_N_PROBED if infill.finds_length == "probe" else 1)
     expert = 3 * config.moe_intermediate_size * config.hidden_size
     return Budget(
         device=str(device),
         weights=n_weight_bytes,
-        kv=n_tokens * config.kv_numbers * dtype.itemsize,
+        kv=pool if on_cuda else n_tokens * config.kv_numbers * dtype.itemsize,
         work=4 * (_LOGIT_COPIES * n_slots * config.vocab_size + 2 * expert),
-        overhead=_ACCELERATOR_BYTES if device.type == "cuda" else 0,
+        overhead=_ACCELERATOR_BYTES + graphs if on_cuda else 0,
         free=free_bytes(device),
     )
 

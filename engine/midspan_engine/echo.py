@@ -13,8 +13,9 @@ import msgspec
 import torch
 
 from midspan_engine.canvas import lay_out
-from midspan_engine.denoise import Settled, denoise
+from midspan_engine.denoise import Settled, settle
 from midspan_engine.length_policy import AsLaidOut, Filling, Means, Outcome, resized
+from midspan_engine.passes import Passes
 from midspan_engine.prompt import quote
 
 POLISH_STEPS = 3
@@ -29,14 +30,17 @@ class Echo:
     def __init__(self, means: Means) -> None:
         self._means = means
 
-    def fill(self, filling: Filling) -> Outcome:
+    def fill(self, filling: Filling) -> Passes[Outcome]:
         """Returns the polished draft; where nothing of what follows was said, all of the gap is filled instead."""
-        drafted = self.draft(filling)
-        return drafted if drafted.settled else AsLaidOut(self._means).fill(filling).behind(drafted)
+        drafted = yield from self.draft(filling)
+        if drafted.settled:
+            return drafted
+        filled = yield from AsLaidOut(self._means).fill(filling)
+        return filled.behind(drafted)
 
-    def draft(self, filling: Filling) -> Outcome:
+    def draft(self, filling: Filling) -> Passes[Outcome]:
         """Returns one answer whose length is that up to its echo; none without an echo."""
-        means, free = self._means, self._free(filling)
+        means, free = self._means, (yield from self._free(filling))
         nothing = replace(Outcome.of(free), settled=[])
         spelled = b"".join(means.tokens.spellings[token] for token in free.draft_BG[0].tolist())
         written = spelled.decode(errors="replace")
@@ -47,9 +51,10 @@ class Echo:
         ids = means.tokens.encode(text)
         if len(ids) > len(filling.task.canvas.gaps[0]):
             return nothing
-        return Outcome.of(self._polished(filling, ids)).behind(nothing)
+        polished = yield from self._polished(filling, ids)
+        return Outcome.of(polished).behind(nothing)
 
-    def _free(self, filling: Filling) -> Settled:
+    def _free(self, filling: Filling) -> Passes[Settled]:
         """Returns what the model writes behind the prefix with nothing pinned behind it."""
         means, gap, cache = self._means, filling.task.canvas.gaps[0], filling.cache
         tail = filling.task.canvas.ids[: gap.start]
@@ -59,13 +64,15 @@ class Echo:
         length = cache.length
         self._quote(filling)
         try:
-            return denoise(
-                means.model,
-                cache,
-                means.begin(replace(filling.task, canvas=canvas, n_rows=1, single_line=False)),
-                means.generation.max_denoising_steps,
-                filling.is_cancelled,
-                filling.on_step,
+            return (
+                yield from settle(
+                    means.model,
+                    cache,
+                    means.begin(replace(filling.task, canvas=canvas, n_rows=1, single_line=False)),
+                    means.generation.max_denoising_steps,
+                    filling.is_cancelled,
+                    filling.on_step,
+                )
             )
         finally:
             cache.truncate(length)
@@ -78,8 +85,7 @@ class Echo:
             device = self._means.model.embed_tokens.weight.device
             self._means.model.encode(torch.tensor([ids], device=device), filling.cache)
 
-    @torch.inference_mode()
-    def _polished(self, filling: Filling, ids: list[int]) -> Settled:
+    def _polished(self, filling: Filling, ids: list[int]) -> Passes[Settled]:
         """Returns the draft after a few steps with what follows pinned behind it.
 
         A model whose noise is a mask has never seen a draft that may be wrong: it fills the length anew.
@@ -97,7 +103,9 @@ class Echo:
             ids_1G = torch.tensor([ids], device=settling.order.slots_BG.device)
             settling.order.slots_BG = ids_1G
             settling.soft_BGH = means.model.embed(ids_1G)
-        settled = denoise(means.model, filling.cache, settling, n_steps, filling.is_cancelled, filling.on_step)
+        settled = yield from settle(
+            means.model, filling.cache, settling, n_steps, filling.is_cancelled, filling.on_step
+        )
         return replace(settled, is_complete=settled.is_complete or settled.n_steps == n_steps)
 
 

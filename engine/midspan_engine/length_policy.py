@@ -18,11 +18,12 @@ from midspan_engine.canvas import Canvas, lay_out
 from midspan_engine.causal_reader import CausalReader
 from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import GenerationConfig, InfillConfig
-from midspan_engine.denoise import OnStep, Settled, Settling, begin, denoise
+from midspan_engine.denoise import OnStep, Settled, Settling, begin, settle
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.order import Task
+from midspan_engine.passes import Passes
 from midspan_engine.prompt import Prompt
 from midspan_engine.tokens import Tokens
 
@@ -93,7 +94,7 @@ class Outcome:
 class LengthPolicy(Protocol):
     """Finds how long a gap is, and fills it."""
 
-    def fill(self, filling: Filling) -> Outcome:
+    def fill(self, filling: Filling) -> Passes[Outcome]:
         """Returns at least one canvas. Raises Cancelled, or EngineError when the weights give no numbers."""
         ...
 
@@ -104,9 +105,9 @@ class AsLaidOut:
     def __init__(self, means: Means) -> None:
         self._means = means
 
-    def fill(self, filling: Filling) -> Outcome:
+    def fill(self, filling: Filling) -> Passes[Outcome]:
         """Denoises the one canvas, and goes on where it was left."""
-        settled = denoise(
+        settled = yield from settle(
             self._means.model,
             filling.cache,
             filling.settling,

@@ -16,6 +16,11 @@ def draw_noise(
     (absorbing-state diffusion), so that a small model need not tell noise from text.
     """
     if infill.noise == "mask":
-        assert infill.mask_token_id is not None, "the config reader refuses mask noise without a mask token"
-        return torch.full(shape, infill.mask_token_id, device=device)
+        return mask_noise(infill, shape, device)
     return torch.randint(vocab_size, shape, generator=generator, device=device)
+
+
+def mask_noise(infill: InfillConfig, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Returns the mask token for slots of the given shape."""
+    assert infill.mask_token_id is not None, "the config reader refuses mask noise without a mask token"
+    return torch.full(shape, infill.mask_token_id, device=device)

@@ -55,6 +55,9 @@ class Order(ABC):
         """Tells whether no row can reach the probability asked for any more."""
         return False
 
+    def conclude(self) -> None:  # noqa: B027 - most orders know at once what came of a step
+        """Takes what is still under way of the last step, behind which none follows."""
+
     def go_on(self, task: Task) -> None:
         """Takes a task of the same canvas; what is accepted by now must agree with the text that it requires."""
         self.task = task

@@ -14,14 +14,11 @@ import torch
 
 from midspan_engine.errors import Cancelled
 from midspan_engine.kv import KVCache
+from midspan_engine.kv_pool import CHUNK_TOKENS, DEVICE_SHARE, SLACK_TOKENS
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 
 CPU_BUDGET_BYTES = 256 * 2**20
 """Chosen: a hundred documents of the small checkpoint, which take about 2.5 MB each at 448 tokens."""
-DEVICE_BUDGET_SHARE = 0.25
-"""Of the accelerator's memory that is free behind the weights; chosen, the rest is for activations and others."""
-CHUNK_TOKENS = 512
-"""Tokens of one encoder pass: bounds the memory of a long prompt's attention and the wait of a cancelled request."""
 
 
 @dataclass(slots=True)
@@ -35,7 +32,8 @@ class PrefixCache:
 
     def __init__(self, model: DiffusionGemma, budget_bytes: int | None = None) -> None:
         self._model = model
-        self._budget = _budget(model.embed_tokens.weight.device) if budget_bytes is None else budget_bytes
+        self._pool = None if model.captured is None else model.captured.pool
+        self._budget = self._room() if budget_bytes is None else budget_bytes
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self.n_bytes = 0
         """What all entries take, as of the last change."""
@@ -51,9 +49,11 @@ class PrefixCache:
 
         Raises Cancelled when the flag is seen between two passes; what is encoded by then is kept for the next request.
         """
-        entry = self._entries.pop(document, None) or _Entry(KVCache(self._model.config.n_layers))
+        entry = self._entries.pop(document, None)
+        if entry is None or (entry.cache.row is not None and not self._fits_pool(ids)):
+            entry = _Entry(self._empty(ids))
         self._entries[document] = entry
-        n_shared = common_prefix(entry.ids, ids)
+        n_shared = entry.cache.reach(common_prefix(entry.ids, ids))
         entry.cache.truncate(n_shared)
         entry.ids = entry.ids[:n_shared]
         for start in range(n_shared, len(ids), CHUNK_TOKENS):
@@ -75,6 +75,23 @@ class PrefixCache:
         self._entries.clear()
         self.n_bytes = 0
 
+    def _empty(self, ids: list[int]) -> KVCache:
+        """Returns a cache for `ids`: a row of the pool, or a cache of its own where no row is free or long enough."""
+        return self._model.new_cache() if self._fits_pool(ids) else KVCache(self._model.config.n_layers)
+
+    def _fits_pool(self, ids: list[int]) -> bool:
+        """Tells whether a row of the pool holds `ids` and what the encoder reads behind them."""
+        return self._pool is not None and len(ids) + SLACK_TOKENS <= self._pool.n_tokens
+
+    def _room(self) -> int:
+        """Returns the budget in bytes; of a pool a row stays free for the next document."""
+        if self._pool is not None:
+            return (self._pool.n_rows - 1) * self._pool.row_bytes
+        device = self._model.embed_tokens.weight.device
+        if device.type != "cuda":
+            return CPU_BUDGET_BYTES
+        return int(torch.cuda.mem_get_info(device)[0] * DEVICE_SHARE)
+
     def _shrink(self, kept: str) -> None:
         """Drops entries until the rest fits the budget, never `kept`: the least recently used of the largest owner."""
         held: Counter[str] = Counter()
@@ -89,12 +106,6 @@ class PrefixCache:
 
 def _owner(document: str) -> str:
     return document.partition(" ")[0]
-
-
-def _budget(device: torch.device) -> int:
-    if device.type != "cuda":
-        return CPU_BUDGET_BYTES
-    return int(torch.cuda.mem_get_info(device)[0] * DEVICE_BUDGET_SHARE)
 
 
 def common_prefix(first: list[int], second: list[int]) -> int:

@@ -17,8 +17,10 @@ from midspan_engine.canvas import Canvas
 from midspan_engine.causal_reader import CausalReader, of_tokens
 from midspan_engine.echo import Echo
 from midspan_engine.errors import NO_NUMBERS, Cancelled, EngineError
+from midspan_engine.healing import Allowance
 from midspan_engine.length_policy import Filling, Means, Outcome, log_probability, resized, weighted
-from midspan_engine.noise import draw_noise
+from midspan_engine.passes import Passes
+from midspan_engine.sampler import sampler_for
 from midspan_engine.side_by_side import denoise_side_by_side
 from midspan_kernels.row_statistics import row_statistics
 
@@ -39,7 +41,7 @@ class Probe:
     def __init__(self, means: Means) -> None:
         self._means = means
 
-    def fill(self, filling: Filling) -> Outcome:
+    def fill(self, filling: Filling) -> Passes[Outcome]:
         """Returns the answers that the encoder finds most probable, as many as there are alternatives asked for."""
         means, task = self._means, filling.task
         n_most, pad = len(task.canvas.gaps[0]), means.tokens.pad_token_id or 0
@@ -59,10 +61,12 @@ class Probe:
                 filling.on_step(1 + settlings[0].n_steps, settlings[0].order)
 
         n_steps = means.generation.max_denoising_steps
-        found = denoise_side_by_side(means.model, filling.cache, settlings, n_steps, filling.is_cancelled, tell)
+        found = yield from denoise_side_by_side(
+            means.model, filling.cache, settlings, n_steps, filling.is_cancelled, tell
+        )
         found = found.behind(probed)
         if not task.single_line and not _is_late(filling):
-            echoed = Echo(means).draft(filling)
+            echoed = yield from Echo(means).draft(filling)
             found = replace(echoed.behind(found), settled=[*found.settled, *echoed.settled])
         if len(found.settled) == 1 or _is_late(filling):
             return replace(found, settled=found.settled[: task.n_rows])
@@ -81,11 +85,11 @@ class Probe:
         device = model.embed_tokens.weight.device
         canvas_BC = torch.tensor([canvas.ids for canvas in canvases], device=device)
         known_BC = torch.ones_like(canvas_BC, dtype=torch.bool)
-        generator = torch.Generator(device).manual_seed(filling.task.seed)
         gaps = [canvas.gaps[0] for canvas in canvases]
         for row, gap in enumerate(gaps):
-            noise_G = draw_noise(means.infill, (len(gap),), model.config.vocab_size, generator, device)
-            canvas_BC[row, gap.start : gap.stop] = noise_G
+            # each length begins as it would alone
+            sampler = sampler_for(filling.task.seed, means.infill, model.config.vocab_size, device)
+            canvas_BC[row, gap.start : gap.stop] = sampler.noise((1, len(gap)), 0)
             # a slot that is fed its own token says it again, whether it fits or not
             known_BC[row, gap.start : gap.stop if means.infill.noise == "mask" else None] = False
         soft_BCH = model.embed(canvas_BC) * known_BC[..., None]
@@ -93,26 +97,29 @@ class Probe:
         hidden_BWH = model.decode(
             canvas_BC, filling.cache, soft_BCH, torch.arange(start, canvas_BC.shape[1], device=device)
         )
-        scores: list[float] = []
+        scores: list[torch.Tensor] = []
+        longest, vocab_size = max(len(gap) for gap in gaps), model.config.vocab_size
+        allowance = means.rules.allowance(
+            filling.prompt.required[0], filling.task.single_line, longest, vocab_size, device
+        )
         for some_BWH in torch.split(hidden_BWH, _ROWS_AT_ONCE):
             for z_WV in model.logits(some_BWH):
-                if z_WV.isnan().any():
-                    raise EngineError(NO_NUMBERS)
-                scores.append(self._score(filling, z_WV, canvases[len(scores)]))
-        return scores
+                scores.append(self._score(filling, z_WV, canvases[len(scores)], allowance))
+        found: list[float] = torch.stack(scores).tolist()
+        if any(math.isnan(score) for score in found):
+            raise EngineError(NO_NUMBERS)
+        return found
 
-    def _score(self, filling: Filling, z_WV: torch.Tensor, canvas: Canvas) -> float:
+    def _score(self, filling: Filling, z_WV: torch.Tensor, canvas: Canvas, allowance: Allowance) -> torch.Tensor:
         gap, infill = canvas.gaps[0], self._means.infill
-        z_GV = self._means.rules.constrain(
-            z_WV[: len(gap)].clone(), 0, filling.prompt.required[0], filling.task.single_line
-        )
-        confidence = float(row_statistics(z_GV).confidence.mean())
-        score = math.log(max(confidence, 1e-9)) + LENGTH_POWER * math.log(len(gap))
+        z_GV = allowance.constrain(z_WV[: len(gap)].clone())
+        confidence = row_statistics(z_GV).confidence.mean().clamp(min=1e-9)
+        score = confidence.log() + LENGTH_POWER * math.log(len(gap))
         n_head = min(len(filling.prompt.after), infill.head_tokens, len(canvas.ids) - gap.stop)
         if infill.noise == "mask" or n_head == 0:
             return score
         head = list(canvas.ids[gap.stop : gap.stop + n_head])
-        return score + float(of_tokens(z_WV[len(gap) : len(gap) + n_head], head).mean())
+        return score + of_tokens(z_WV[len(gap) : len(gap) + n_head], head).mean()
 
     def _reranked(self, filling: Filling, found: Outcome) -> Outcome:
         """Returns the answers that lead to what follows best; their lengths are as probable as the encoder has it."""

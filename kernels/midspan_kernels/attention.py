@@ -5,6 +5,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from midspan_kernels.causal_attention import causal_attention
+
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values, each [B, L, G, D]."""
+
 _FEW_QUERIES, _MANY_KEYS = 3, 128
 """There torch's bf16 attention takes a slow path on CPUs: 201 us for one query over 464 keys, 48 in fp32."""
 
@@ -13,6 +18,8 @@ def attention(
     q_BLND: torch.Tensor, k_BKGD: torch.Tensor, v_BKGD: torch.Tensor, mask: torch.Tensor | None, *, is_causal: bool
 ) -> torch.Tensor:
     """Returns [B, L, N, D] with scale 1; `mask`, broadcast to [B, N, L, K], is true where a key is visible."""
+    if is_causal and torch.is_grad_enabled() and q_BLND.device.type == "cpu":
+        return causal_attention(q_BLND, k_BKGD, v_BKGD)
     given = q_BLND.dtype
     is_slow = q_BLND.shape[1] <= _FEW_QUERIES and k_BKGD.shape[1] >= _MANY_KEYS
     if is_slow and q_BLND.device.type == "cpu":

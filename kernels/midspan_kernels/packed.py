@@ -14,7 +14,9 @@ from typing import Literal
 import torch
 
 Kind = Literal["int4", "fp4", "int8", "fp8"]
-"""What a code stands for: int4 the code - 8, fp4 a float of two bits of exponent and one of mantissa, others itself."""
+"""What a code stands for: int4 the code - 8, fp4 a float of two bits of exponent and one of mantissa (E2M1 of the OCP
+microscaling specification: 0, 0.5, 1, 1.5, 2, 3, 4, 6), others itself.
+"""
 IntegerKind = Literal["int4", "int8"]
 """The kinds that plain weights are packed into."""
 
@@ -23,9 +25,6 @@ FIELDS = ("codes", "scales", "offsets", "row_scales")
 
 GROUP = 32
 """Weights that share a scale when plain weights are packed: 4.5 bits each. 64 with an offset would take as much."""
-
-_FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""By code, without the sign bit. Source: E2M1 of the OCP microscaling specification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,10 @@ def _values(packed: Packed) -> torch.Tensor:
         case "int4":
             return unpack_nibbles(packed.codes).float() - 8
         case "fp4":
-            table = torch.tensor([*_FP4_VALUES, *(-value for value in _FP4_VALUES)], device=packed.codes.device)
-            return table[unpack_nibbles(packed.codes).int()]
+            codes = unpack_nibbles(packed.codes).int()
+            exponent, mantissa = (codes & 7) >> 1, codes & 1
+            # computed, not looked up: a table would be copied to the device, and a captured pass may not wait for that
+            quarters = torch.where(exponent == 0, 2 * mantissa, (2 + mantissa) << exponent)
+            return torch.where(codes >= 8, -0.25, 0.25) * quarters
         case _:
             return packed.codes.float()

@@ -1,9 +1,9 @@
-"""Experts with weights of 4 bits in two Triton kernels, tuned for few rows an expert.
+"""Experts in two Triton kernels, tuned for few rows an expert, whether their weights are packed or plain.
 
-At 64 slots with 8 of 128 experts an expert gets four rows: the time is that of streaming the packed weights, so every
-matrix is read once, unpacked in registers, and multiplied with up to 16 rows at a time. The first kernel gathers the
-rows of an expert, multiplies with gate and up and activates; the second multiplies with down and the row's weight.
-Shapes depend on T and K alone, never on the routing, and nothing waits for the device, so that a graph can hold it all.
+At 64 slots with 8 of 128 experts an expert gets four rows: the time is that of streaming the weights, so every matrix
+is read once, unpacked in registers, and multiplied with up to 16 rows at a time. The first kernel gathers the rows of
+an expert, multiplies with gate and up and activates; the second multiplies with down and the row's weight. Shapes
+depend on T and K alone, never on the routing, and nothing waits for the device, so that a graph can hold it all.
 
 `routed_experts` is the reference. It rounds between the products; here they are fp32 up to the activation. Suffixes: T
 tokens, K experts of a token, P = T * K pairs of both, H hidden, I width.
@@ -15,22 +15,24 @@ import torch
 import triton
 import triton.language as tl
 
-from midspan_kernels.expert_blocks import expert_blocks
+from midspan_kernels.expert_blocks import BLOCK_ROWS, expert_blocks
 from midspan_kernels.packed import Packed
 
-BLOCK_ROWS = 16
-"""The least that a matrix product takes; most experts have fewer rows."""
 GATE_COLUMNS, DOWN_COLUMNS, BLOCK_INPUTS = 32, 64, 64
 """Of a program and its step. Chosen: the first kernel unpacks two matrices, and with 64 columns of each it spills."""
 
 
 def packed_experts(
-    x_TH: torch.Tensor, gate_up: Packed, down: Packed, index_TK: torch.Tensor, weight_TK: torch.Tensor
+    x_TH: torch.Tensor,
+    gate_up: torch.Tensor | Packed,
+    down: torch.Tensor | Packed,
+    index_TK: torch.Tensor,
+    weight_TK: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns what `routed_experts` does, for weights [E, 2I, H] and [E, H, I] of 4 bits."""
-    (n_tokens, n_hidden), n_experts, n_pairs = x_TH.shape, len(gate_up.codes), index_TK.numel()
+    """Returns what `routed_experts` does, for weights [E, 2I, H] and [E, H, I]."""
+    (n_tokens, n_hidden), n_experts, n_pairs = x_TH.shape, gate_up.shape[0], index_TK.numel()
     width = down.shape[-1]
-    order, blocks = expert_blocks(index_TK.flatten(), n_experts, BLOCK_ROWS)
+    order, blocks = expert_blocks(index_TK.flatten(), n_experts)
     hidden_PI = torch.empty(n_pairs, width, dtype=x_TH.dtype, device=x_TH.device)
     out_PH = torch.empty(n_pairs, n_hidden, dtype=torch.float32, device=x_TH.device)
     tokens = order // index_TK.shape[1]
@@ -45,94 +47,119 @@ def packed_experts(
     return out_PH.view(n_tokens, -1, n_hidden).sum(1).to(x_TH.dtype)
 
 
-def can_run(gate_up: Packed, down: Packed) -> bool:
-    """Tells whether the kernels know these weights: those of 4 bits."""
-    return all(packed.kind in ("int4", "fp4") for packed in (gate_up, down))
+def _tensors(weights: torch.Tensor | Packed) -> tuple[torch.Tensor, ...]:
+    """Returns codes, scales, offsets and scales of rows; others stand in for what is not there."""
+    if isinstance(weights, torch.Tensor):
+        return (weights.contiguous(),) * 4
+    codes, scales = (
+        tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor
+        for tensor in (weights.codes, weights.scales)
+    )
+    others = (weights.offsets, weights.row_scales)
+    return codes, scales, *(scales if other is None else other for other in others)
 
 
-def _tensors(packed: Packed) -> tuple[torch.Tensor, ...]:
-    """Returns codes, scales, offsets and scales of rows; the scales stand in for what is not there."""
-    scales = packed.scales.view(torch.uint8) if packed.scales.dtype == torch.float8_e4m3fn else packed.scales
-    others = (packed.offsets, packed.row_scales)
-    return packed.codes, scales, *(scales if other is None else other for other in others)
-
-
-def _constants(packed: Packed, n_columns: int) -> dict[str, int | bool]:
+def _constants(weights: torch.Tensor | Packed, n_columns: int) -> dict[str, int | bool | str]:
+    blocks: dict[str, int | bool | str] = {"BLOCK_M": BLOCK_ROWS, "BLOCK_N": n_columns, "BLOCK_K": BLOCK_INPUTS}
+    if isinstance(weights, torch.Tensor):
+        nothing = dict.fromkeys(("IS_FP8_SCALE", "HAS_OFFSETS", "HAS_ROW_SCALES"), False)
+        return {**blocks, "KIND": "plain", "GROUP": 1, **nothing}
     return {
-        "GROUP": packed.shape[-1] // packed.scales.shape[-1],
-        "IS_FP4": packed.kind == "fp4",
-        "IS_FP8_SCALE": packed.scales.dtype == torch.float8_e4m3fn,
-        "HAS_OFFSETS": packed.offsets is not None,
-        "HAS_ROW_SCALES": packed.row_scales is not None,
-        "BLOCK_M": BLOCK_ROWS,
-        "BLOCK_N": n_columns,
-        "BLOCK_K": BLOCK_INPUTS,
+        **blocks,
+        "KIND": weights.kind,
+        "GROUP": weights.shape[-1] // weights.scales.shape[-1],
+        "IS_FP8_SCALE": weights.scales.dtype == torch.float8_e4m3fn,
+        "HAS_OFFSETS": weights.offsets is not None,
+        "HAS_ROW_SCALES": weights.row_scales is not None,
     }
 
 
 @triton.jit
-def _values(code, IS_FP4: tl.constexpr):
-    """Returns what codes of 4 bits stand for, fp32."""
-    if IS_FP4:
+def _e4m3(code):
+    """Returns what codes of 8 bits stand for as floats, fp32: older GPUs cannot convert them.
+
+    E4M3's bits where fp32 has its own, times what the exponents' biases differ by.
+    """
+    code = code.to(tl.int32)
+    size = ((code & 127) << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36
+    return tl.where(code >= 128, -size, size)
+
+
+@triton.jit
+def _values(code, KIND: tl.constexpr):
+    """Returns what codes stand for, fp32."""
+    if KIND == "fp4":
         exponent, mantissa = (code & 7) >> 1, code & 1
         quarters = tl.where(exponent == 0, 2 * mantissa, (2 + mantissa) << exponent).to(tl.float32)
-        return tl.where(code >= 8, -0.25, 0.25) * quarters
-    return code.to(tl.float32) - 8
+        value = tl.where(code >= 8, -0.25, 0.25) * quarters
+    elif KIND == "int4":
+        value = code.to(tl.float32) - 8
+    elif KIND == "fp8":
+        value = _e4m3(code)
+    else:
+        value = code.to(tl.float32)
+    return value
 
 
 @triton.jit
-def _unpacked(
-    codes, scales, offsets, row_N, is_row_N, byte_J, is_byte_J, n_inputs,
-    GROUP, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr, type: tl.constexpr,
+def _scaled(
+    value, scales, offsets, at, mask, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr
 ):  # fmt: skip
-    """Returns the weights of the even and of the odd inputs, [J, N] each, of rows of a packed matrix."""
-    mask = is_byte_J[:, None] & is_row_N[None, :]
-    code = tl.load(codes + row_N[None, :] * (n_inputs // 2) + byte_J[:, None], mask=mask, other=0)
-    at = row_N[None, :] * (n_inputs // GROUP) + (byte_J * 2 // GROUP)[:, None]
+    """Returns fp32 values times their groups' scales, plus offsets."""
     scale = tl.load(scales + at, mask=mask, other=0)
-    if IS_FP8_SCALE:
-        # E4M3's bits where fp32 has its own, times what the exponents' biases differ by; older GPUs cannot convert them
-        scale = ((scale.to(tl.int32) & 127) << 20).to(tl.float32, bitcast=True) * 1.329227995784916e36
-    scale = scale.to(tl.float32)
-    code = code.to(tl.int32)
-    even = _values(code & 15, IS_FP4) * scale
-    odd = _values(code >> 4, IS_FP4) * scale
+    scale = _e4m3(scale) if IS_FP8_SCALE else scale.to(tl.float32)
+    value *= scale
     if HAS_OFFSETS:
-        offset = tl.load(offsets + at, mask=mask, other=0).to(tl.float32)
-        even += offset
-        odd += offset
-    return even.to(type), odd.to(type)
+        value += tl.load(offsets + at, mask=mask, other=0).to(tl.float32)
+    return value
 
 
 @triton.jit
-def _halves(x, row_M, is_row_M, start, n_inputs, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Returns the even and the odd inputs, [M, J] each, of rows from `start` on."""
+def _inputs(x, row_M, is_row_M, start, n_inputs, KIND: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Returns inputs [M, K] of rows from `start` on; where a byte holds two codes, even and odd ones, [M, K / 2]."""
     input_K = start + tl.arange(0, BLOCK_K)
     mask = is_row_M[:, None] & (input_K < n_inputs)[None, :]
     rows = tl.load(x + row_M[:, None] * n_inputs + input_K[None, :], mask=mask, other=0)
-    return tl.split(tl.reshape(rows, (BLOCK_M, BLOCK_K // 2, 2)))
+    if KIND == "int4" or KIND == "fp4":
+        even, odd = tl.split(tl.reshape(rows, (BLOCK_M, BLOCK_K // 2, 2)))
+    else:
+        even, odd = rows, rows
+    return even, odd
 
 
 @triton.jit
 def _added(
-    total, even, odd, codes, scales, offsets, row_N, is_row_N, byte_J, is_byte_J, n_inputs,
-    GROUP, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+    total, even, odd, codes, scales, offsets, row_N, is_row_N, start, n_inputs,
+    KIND: tl.constexpr, GROUP: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Returns [M, N] with the products of even and odd inputs and rows of a packed matrix added."""
-    w_even, w_odd = _unpacked(
-        codes, scales, offsets, row_N, is_row_N, byte_J, is_byte_J, n_inputs,
-        GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS, even.dtype,
-    )  # fmt: skip
-    total = tl.dot(even, w_even, total, input_precision="ieee")
-    return tl.dot(odd, w_odd, total, input_precision="ieee")
+    """Returns [M, N] with the products of inputs from `start` on and rows of a matrix added."""
+    type = even.dtype
+    if KIND == "int4" or KIND == "fp4":
+        byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
+        mask = (byte_J < n_inputs // 2)[:, None] & is_row_N[None, :]
+        code = tl.load(codes + row_N[None, :] * (n_inputs // 2) + byte_J[:, None], mask=mask, other=0).to(tl.int32)
+        at = row_N[None, :] * (n_inputs // GROUP) + (byte_J * 2 // GROUP)[:, None]
+        w_even = _scaled(_values(code & 15, KIND), scales, offsets, at, mask, IS_FP8_SCALE, HAS_OFFSETS)
+        w_odd = _scaled(_values(code >> 4, KIND), scales, offsets, at, mask, IS_FP8_SCALE, HAS_OFFSETS)
+        total = tl.dot(even, w_even.to(type), total, input_precision="ieee")
+        total = tl.dot(odd, w_odd.to(type), total, input_precision="ieee")
+    else:
+        input_K = start + tl.arange(0, BLOCK_K)
+        mask = (input_K < n_inputs)[:, None] & is_row_N[None, :]
+        code = tl.load(codes + row_N[None, :] * n_inputs + input_K[:, None], mask=mask, other=0)
+        if KIND != "plain":
+            at = row_N[None, :] * (n_inputs // GROUP) + (input_K // GROUP)[:, None]
+            code = _scaled(_values(code, KIND), scales, offsets, at, mask, IS_FP8_SCALE, HAS_OFFSETS)
+        total = tl.dot(even, code.to(type), total, input_precision="ieee")
+    return total
 
 
 @triton.jit
 def _gate_up_kernel(
     x, codes, scales, offsets, row_scales, hidden, tokens, blocks, n_blocks, n_inputs, width,
-    GROUP: tl.constexpr, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
-    HAS_ROW_SCALES: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    KIND: tl.constexpr, GROUP: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+    HAS_ROW_SCALES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     first, end = tl.load(blocks + n_blocks + block), tl.load(blocks + 2 * n_blocks + block)
@@ -146,16 +173,14 @@ def _gate_up_kernel(
         gate = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
         up = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
         for start in range(0, n_inputs, BLOCK_K):
-            byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
-            is_byte_J = byte_J < n_inputs // 2
-            even, odd = _halves(x, token_M, is_row_M, start, n_inputs, BLOCK_M, BLOCK_K)
+            even, odd = _inputs(x, token_M, is_row_M, start, n_inputs, KIND, BLOCK_M, BLOCK_K)
             gate = _added(
-                gate, even, odd, codes, scales, offsets, gate_N, is_column_N, byte_J, is_byte_J, n_inputs,
-                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS,
+                gate, even, odd, codes, scales, offsets, gate_N, is_column_N, start, n_inputs,
+                KIND, GROUP, IS_FP8_SCALE, HAS_OFFSETS, BLOCK_K,
             )  # fmt: skip
             up = _added(
-                up, even, odd, codes, scales, offsets, gate_N + width, is_column_N, byte_J, is_byte_J, n_inputs,
-                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS,
+                up, even, odd, codes, scales, offsets, gate_N + width, is_column_N, start, n_inputs,
+                KIND, GROUP, IS_FP8_SCALE, HAS_OFFSETS, BLOCK_K,
             )  # fmt: skip
         if HAS_ROW_SCALES:
             gate *= tl.load(row_scales + gate_N, mask=is_column_N, other=0)[None, :]
@@ -170,9 +195,8 @@ def _gate_up_kernel(
 @triton.jit
 def _down_kernel(
     hidden, codes, scales, offsets, row_scales, out, order, weights, blocks, n_blocks, n_inputs, n_outputs,
-    GROUP: tl.constexpr, IS_FP4: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
-    HAS_ROW_SCALES: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    KIND: tl.constexpr, GROUP: tl.constexpr, IS_FP8_SCALE: tl.constexpr, HAS_OFFSETS: tl.constexpr,
+    HAS_ROW_SCALES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     first, end = tl.load(blocks + n_blocks + block), tl.load(blocks + 2 * n_blocks + block)
@@ -184,12 +208,10 @@ def _down_kernel(
         row_N = tl.load(blocks + block) * n_outputs + column_N
         total = tl.full((BLOCK_M, BLOCK_N), 0, tl.float32)
         for start in range(0, n_inputs, BLOCK_K):
-            byte_J = start // 2 + tl.arange(0, BLOCK_K // 2)
-            is_byte_J = byte_J < n_inputs // 2
-            even, odd = _halves(hidden, place_M, is_row_M, start, n_inputs, BLOCK_M, BLOCK_K)
+            even, odd = _inputs(hidden, place_M, is_row_M, start, n_inputs, KIND, BLOCK_M, BLOCK_K)
             total = _added(
-                total, even, odd, codes, scales, offsets, row_N, is_column_N, byte_J, is_byte_J, n_inputs,
-                GROUP, IS_FP4, IS_FP8_SCALE, HAS_OFFSETS,
+                total, even, odd, codes, scales, offsets, row_N, is_column_N, start, n_inputs,
+                KIND, GROUP, IS_FP8_SCALE, HAS_OFFSETS, BLOCK_K,
             )  # fmt: skip
         if HAS_ROW_SCALES:
             total *= tl.load(row_scales + row_N, mask=is_column_N, other=0)[None, :]

@@ -1,4 +1,4 @@
-"""What a sampler wants of rows of raw logits: soft cap, temperature, statistics and a token drawn, all at once."""
+"""What a sampler wants of rows of logits: statistics and a token drawn, all at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from midspan_kernels.row_statistics import row_statistics
 
 
 class RowSamples(NamedTuple):
-    """Of each row; z are its logits after cap and temperature."""
+    """Of each row of z."""
 
     argmax: torch.Tensor
     """The most probable token, int64."""
@@ -20,30 +20,21 @@ class RowSamples(NamedTuple):
     """Entropy of softmax(z) in nats, fp32."""
     confidence: torch.Tensor
     """Probability of the most probable token, fp32."""
-    log_sum_exp: torch.Tensor
-    """Of z, fp32: z less this are log-probabilities."""
     sample: torch.Tensor
     """A token drawn from softmax(z), int64."""
 
 
-def row_samples(
-    logits_RV: torch.Tensor, temperature_R: torch.Tensor, seed_R: torch.Tensor, cap: float | None
-) -> RowSamples:
-    """Returns statistics and a draw, each [R], for logits as the output head gives them.
+def row_samples(z_RV: torch.Tensor, seed_R: torch.Tensor) -> RowSamples:
+    """Returns statistics and a draw, each [R], for logits with cap and temperature applied, computed in fp32.
 
-    z is cap * tanh(logits / cap), or the logits without a cap, over the row's fp32 temperature. A logit of -inf rules
-    its token out. The draw depends on the int64 seed of its row alone (Gumbel's maximum over counter-based noise): a
-    graph replays with other seeds, and a row draws the same beside others as alone.
+    A logit of -inf rules its token out. The draw depends on the int64 seed of its row alone (Gumbel's maximum over
+    counter-based noise): a graph replays with other seeds, and a row draws the same beside others as alone.
     """
-    if prefers_triton(logits_RV):
+    if prefers_triton(z_RV):
         # Only there is Triton needed, and it takes time to import.
         from midspan_kernels.split_statistics import split_statistics
 
-        return RowSamples(*split_statistics(logits_RV, temperature_R, seed_R, cap))
-    z_RV = logits_RV.float()
-    if cap is not None:
-        z_RV = (torch.tanh(z_RV / cap) * cap).masked_fill(z_RV == -torch.inf, -torch.inf)
-    z_RV = z_RV / temperature_R[:, None]
+        return RowSamples(*split_statistics(z_RV, seed_R))
     uniform_RV = random_bits(seed_R, z_RV.shape[1]).float() * 2**-32 + 2**-33
     sample_R = (z_RV - torch.log(-torch.log1p(-uniform_RV))).argmax(-1)
-    return RowSamples(*row_statistics(z_RV), z_RV.logsumexp(-1), sample_R)
+    return RowSamples(*row_statistics(z_RV), sample_R)

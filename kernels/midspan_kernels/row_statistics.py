@@ -35,8 +35,7 @@ def row_statistics(logits: torch.Tensor) -> RowStatistics:
         # Only there is Triton needed, and it takes time to import.
         from midspan_kernels.split_statistics import split_statistics
 
-        argmax_R, entropy_R, confidence_R, _ = split_statistics(flat_RV)
-        return RowStatistics(*(of_row.view(logits.shape[:-1]) for of_row in (argmax_R, entropy_R, confidence_R)))
+        return RowStatistics(*(of_rows.view(logits.shape[:-1]) for of_rows in split_statistics(flat_RV)))
     n_rows = max(1, _TILE_ELEMENTS // logits.shape[-1])
     tiles = [_tile_statistics(tile_RV) for tile_RV in torch.split(flat_RV, n_rows)]
     argmax, entropy, confidence = (torch.cat(parts).view(logits.shape[:-1]) for parts in zip(*tiles, strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-KeysValues = tuple[torch.Tensor, torch.Tensor]
+from midspan_kernels.attention import KeysValues
 
 
 def shared_context_attention(

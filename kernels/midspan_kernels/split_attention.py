@@ -2,10 +2,10 @@
 
 One canvas has few queries, so a program per head and block of queries would leave most of a GPU idle: the keys are
 divided too (as in Flash-Decoding). A program takes the queries of all heads that share a kv head, walks over its share
-of the context and of the canvas, each where it lies, and leaves an unnormalised sum with its maximum and total. How
-much of the context counts is read on the device: shapes and grid depend on the buffers alone, so a graph can hold both
-launches while the document grows. Suffixes as in `canvas_attention`, and P pieces, M queries of a kv head: slot by slot
-the N / G heads, R blocks of M.
+of the context and of the canvas, each where it lies, and leaves an unnormalised sum with its maximum and total. What
+counts of both is read on the device: shapes and grid depend on the buffers alone, so a graph can hold both launches
+while the document grows or another takes its turn. Suffixes as in `canvas_attention`, and P pieces, M queries of a kv
+head: slot by slot the N / G heads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-KeysValues = tuple[torch.Tensor, torch.Tensor]
+from midspan_kernels.attention import KeysValues
 
 PROGRAMS = 128
 """Wanted at least, about the multiprocessors of the GPUs aimed at (H100: 132). More would write more partial sums."""
@@ -23,15 +23,13 @@ BLOCK_KEYS = 32
 
 
 def split_attention(
-    q_BCND: torch.Tensor, context: KeysValues | None, own: KeysValues, span: torch.Tensor | None
+    q_BCND: torch.Tensor, context: KeysValues | None, own: KeysValues, seen_B4: torch.Tensor | None
 ) -> torch.Tensor:
     """Returns what `canvas_attention` does."""
     (n_rows, n_queries, n_heads, dim), (_, n_slots, n_groups, _) = q_BCND.shape, own[0].shape
     q_BCND, own_k, own_v = q_BCND.contiguous(), own[0].contiguous(), own[1].contiguous()
     keys, values = (own_k, own_v) if context is None else _dense(*context)
     n_places = 0 if context is None else keys.shape[1]
-    if span is None:
-        span = torch.arange(2, device=q_BCND.device) * n_places
     block_queries = _block_queries(dim)
     per_group = n_heads // n_groups
     n_blocks = triton.cdiv(n_queries * per_group, block_queries)
@@ -41,9 +39,10 @@ def split_attention(
     tops_PBCN = torch.empty(sums_PBCND.shape[:-1], dtype=torch.float32, device=q_BCND.device)
     totals_PBCN = torch.empty_like(tops_PBCN)
     _piece_kernel[(n_blocks, n_rows * n_groups, n_pieces)](
-        q_BCND, keys, values, own_k, own_v, span, sums_PBCND, tops_PBCN, totals_PBCN,
-        n_rows, n_queries, n_slots, n_groups, n_places, keys.stride(1), keys.stride(0) * (len(keys) > 1),
-        PER_GROUP=per_group, DIM=dim, BLOCK_M=block_queries, BLOCK_K=BLOCK_KEYS, num_warps=8, num_stages=2,
+        q_BCND, keys, values, own_k, own_v, q_BCND if seen_B4 is None else seen_B4.contiguous(), sums_PBCND, tops_PBCN,
+        totals_PBCN, n_rows, n_queries, n_slots, n_groups, n_places, keys.stride(1), keys.stride(0) * (len(keys) > 1),
+        HAS_SEEN=seen_B4 is not None, PER_GROUP=per_group, DIM=dim, BLOCK_M=block_queries, BLOCK_K=BLOCK_KEYS,
+        num_warps=8, num_stages=2,
     )  # fmt: skip
     out_BCND = torch.empty_like(q_BCND)
     n_all = n_rows * n_queries * n_heads
@@ -69,9 +68,9 @@ def _dense(keys: torch.Tensor, values: torch.Tensor) -> KeysValues:
 
 @triton.jit
 def _piece_kernel(
-    q, keys, values, own_keys, own_values, span, sums, tops, totals,
+    q, keys, values, own_keys, own_values, seen, sums, tops, totals,
     n_rows, n_queries, n_slots, n_groups, n_places, place_stride, row_stride,
-    PER_GROUP: tl.constexpr, DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+    HAS_SEEN: tl.constexpr, PER_GROUP: tl.constexpr, DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     row, group = tl.program_id(1) // n_groups, tl.program_id(1) % n_groups
     piece, n_pieces = tl.program_id(2), tl.num_programs(2)
@@ -85,22 +84,26 @@ def _piece_kernel(
     top_M = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total_M = tl.zeros((BLOCK_M,), tl.float32)
 
-    start = tl.load(span).to(tl.int32)
-    n_seen = tl.load(span + 1).to(tl.int32) - start
+    held, start, n_seen, n_own = row, 0, n_places, n_slots
+    if HAS_SEEN:
+        held = tl.load(seen + row * 4).to(tl.int32)
+        start = tl.load(seen + row * 4 + 1).to(tl.int32)
+        n_seen = tl.load(seen + row * 4 + 2).to(tl.int32) - start
+        n_own = tl.load(seen + row * 4 + 3).to(tl.int32)
     n_far = tl.cdiv(n_seen, BLOCK_K)
-    share = tl.cdiv(n_far + tl.cdiv(n_slots, BLOCK_K), n_pieces)  # blocks of keys, those of the canvas last
+    last = n_far + tl.cdiv(n_own, BLOCK_K)
+    share = tl.cdiv(last, n_pieces)  # blocks of keys, those of the canvas last
     first, end = piece * share, (piece + 1) * share
     for block in range(tl.minimum(first, n_far), tl.minimum(end, n_far)):
         key_K = block * BLOCK_K + tl.arange(0, BLOCK_K)
         place_K = ((start + key_K) % n_places).to(tl.int64)
-        at_K = row.to(tl.int64) * row_stride + place_K * place_stride + group * DIM
+        at_K = held.to(tl.int64) * row_stride + place_K * place_stride + group * DIM
         sum_MD, top_M, total_M = _step(q_MD, keys, values, at_K, key_K < n_seen, sum_MD, top_M, total_M, DIM)
-    last = n_far + tl.cdiv(n_slots, BLOCK_K)
     for block in range(tl.maximum(first, n_far), tl.minimum(end, last)):
         key_K = (block - n_far) * BLOCK_K + tl.arange(0, BLOCK_K)
         at_K = ((row.to(tl.int64) * n_slots + key_K) * n_groups + group) * DIM
         sum_MD, top_M, total_M = _step(
-            q_MD, own_keys, own_values, at_K, key_K < n_slots, sum_MD, top_M, total_M, DIM
+            q_MD, own_keys, own_values, at_K, key_K < n_own, sum_MD, top_M, total_M, DIM
         )  # fmt: skip
 
     left_M = (piece.to(tl.int64) * n_rows * n_queries * n_groups) * PER_GROUP + at_M

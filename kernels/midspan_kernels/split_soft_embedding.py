@@ -3,7 +3,7 @@
 The reference holds the probabilities of a whole vocabulary three times over; here a program has a tile of them in its
 registers. It multiplies its piece of the vocabulary, unnormalised, with a strip of the embedding's columns and leaves
 the sum with the piece's maximum and total; torch puts the few pieces together. Suffixes: R rows, V vocabulary,
-H hidden, K best tokens, P pieces.
+H hidden, P pieces.
 """
 
 from __future__ import annotations
@@ -37,17 +37,6 @@ def split_soft_embedding(logits_RV: torch.Tensor, weight_VH: torch.Tensor) -> to
     share_PR = (tops_PR - tops_PR.amax(0)).exp()
     share_PR /= (share_PR * totals_PR).sum(0)
     return (sums_PRH * share_PR[..., None]).sum(0).to(weight_VH.dtype)
-
-
-def mixed_rows(p_RK: torch.Tensor, index_RK: torch.Tensor, weight_VH: torch.Tensor) -> torch.Tensor:
-    """Returns the sum over k of p[r, k] * weight[index[r, k]], [R, H], summed in fp32."""
-    (n_rows, n_best), n_columns = p_RK.shape, weight_VH.shape[1]
-    out_RH = torch.empty(n_rows, n_columns, dtype=weight_VH.dtype, device=weight_VH.device)
-    _mixing_kernel[(n_rows, triton.cdiv(n_columns, BLOCK_COLUMNS))](
-        p_RK.contiguous(), index_RK.contiguous(), weight_VH.contiguous(), out_RH, n_best, n_columns,
-        BLOCK_H=BLOCK_COLUMNS,
-    )  # fmt: skip
-    return out_RH
 
 
 @triton.jit
@@ -84,16 +73,3 @@ def _piece_kernel(
     if tl.program_id(1) == 0:
         tl.store(tops + left_R, top_R, mask=is_row_R)
         tl.store(totals + left_R, total_R, mask=is_row_R)
-
-
-@triton.jit
-def _mixing_kernel(p, index, weight, out, n_best, n_columns, BLOCK_H: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column_H = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
-    is_column_H = column_H < n_columns
-    sum_H = tl.zeros((BLOCK_H,), tl.float32)
-    for at in range(n_best):
-        token = tl.load(index + row * n_best + at).to(tl.int64)
-        weight_H = tl.load(weight + token * n_columns + column_H, mask=is_column_H, other=0).to(tl.float32)
-        sum_H += tl.load(p + row * n_best + at).to(tl.float32) * weight_H
-    tl.store(out + row * n_columns + column_H, sum_H, mask=is_column_H)

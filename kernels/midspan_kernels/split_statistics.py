@@ -15,55 +15,40 @@ BLOCK_TOKENS = 4096
 """Logits of a piece: 64 pieces a row of the released vocabulary. Chosen, not measured yet."""
 
 
-def split_statistics(
-    logits_RV: torch.Tensor,
-    temperature_R: torch.Tensor | None = None,
-    seed_R: torch.Tensor | None = None,
-    cap: float | None = None,
-) -> tuple[torch.Tensor, ...]:
-    """Returns argmax (int64), entropy in nats, confidence and log-sum-exp (fp32) of softmax(z), each [R].
+def split_statistics(z_RV: torch.Tensor, seed_R: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+    """Returns argmax (int64), entropy in nats and confidence (fp32) of softmax(z), each [R].
 
-    With seeds a token drawn from it comes last; z as in `row_samples`. A logit may be -inf, but not all of a row.
+    With seeds a token drawn from it comes last. A logit may be -inf, but not all of a row.
     """
-    n_rows, n_tokens = logits_RV.shape
+    n_rows, n_tokens = z_RV.shape
     n_pieces = triton.cdiv(n_tokens, BLOCK_TOKENS)
-    sums = torch.empty(4, n_rows, n_pieces, dtype=torch.float32, device=logits_RV.device)
-    tops = torch.empty(2, n_rows, n_pieces, dtype=torch.int64, device=logits_RV.device)
-    logits_RV = logits_RV.contiguous()
+    sums = torch.empty(4, n_rows, n_pieces, dtype=torch.float32, device=z_RV.device)
+    tops = torch.empty(2, n_rows, n_pieces, dtype=torch.int64, device=z_RV.device)
+    z_RV = z_RV.contiguous()
     _piece_kernel[(n_rows, n_pieces)](
-        logits_RV, *(logits_RV if of_rows is None else of_rows.contiguous() for of_rows in (temperature_R, seed_R)),
-        sums, tops, n_tokens, n_rows * n_pieces, n_pieces,
-        CAP=cap, IS_DIVIDED=temperature_R is not None, IS_DRAWN=seed_R is not None, BLOCK=BLOCK_TOKENS,
+        z_RV, z_RV if seed_R is None else seed_R.contiguous(), sums, tops, n_tokens, n_rows * n_pieces, n_pieces,
+        IS_DRAWN=seed_R is not None, BLOCK=BLOCK_TOKENS,
     )  # fmt: skip
     most_RC, total_RC, spread_RC, drawn_RC = sums
     at_R1 = most_RC.argmax(-1, keepdim=True)
-    top_R1 = most_RC.gather(-1, at_R1)
-    below_RC = most_RC - top_R1
+    below_RC = most_RC - most_RC.gather(-1, at_R1)
     share_RC = below_RC.exp()
     total_R = (share_RC * total_RC).sum(-1)
     # a piece of -inf alone counts nothing, not 0 * -inf
     spread_R = (share_RC * (spread_RC + below_RC.clamp(min=torch.finfo(torch.float32).min) * total_RC)).sum(-1)
-    log_total_R = total_R.log()
-    found = (tops[0].gather(-1, at_R1).squeeze(-1), log_total_R - spread_R / total_R, 1 / total_R)
+    found = (tops[0].gather(-1, at_R1).squeeze(-1), total_R.log() - spread_R / total_R, 1 / total_R)
     if seed_R is None:
-        return *found, top_R1.squeeze(-1) + log_total_R
-    drawn_R = tops[1].gather(-1, drawn_RC.argmax(-1, keepdim=True)).squeeze(-1)
-    return *found, top_R1.squeeze(-1) + log_total_R, drawn_R
+        return found
+    return *found, tops[1].gather(-1, drawn_RC.argmax(-1, keepdim=True)).squeeze(-1)
 
 
 @triton.jit
 def _piece_kernel(
-    logits, temperatures, seeds, sums, tops, n_tokens, n_sums, n_pieces,
-    CAP: tl.constexpr, IS_DIVIDED: tl.constexpr, IS_DRAWN: tl.constexpr, BLOCK: tl.constexpr,
+    logits, seeds, sums, tops, n_tokens, n_sums, n_pieces, IS_DRAWN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
     token = piece * BLOCK + tl.arange(0, BLOCK)
     z = tl.load(logits + row * n_tokens + token, mask=token < n_tokens, other=float("-inf")).to(tl.float32)
-    if CAP is not None:
-        # tanh(x) is 1 - 2 / (exp(2x) + 1)
-        z = tl.where(z == float("-inf"), z, CAP - 2 * CAP / (tl.exp(2 * z / CAP) + 1))
-    if IS_DIVIDED:
-        z = z / tl.load(temperatures + row)
     most, top = tl.max(z, 0, return_indices=True)
     below = z - tl.where(most == float("-inf"), 0.0, most)
     share = tl.exp(below)

@@ -142,7 +142,7 @@ def read_slots(engine: Engine, case: Case) -> list[Slot]:
     repeats = Repeats(prompt.before, prompt.after, end=infill.blank_token_id, breaks=engine.breaks, weights=(0.0,))
     slots = []
     for n, token in enumerate(ids):
-        both = [engine.rules.constrain(z_LV[n, None], 0, required, True)[0] for z_LV in (canvas_LV, encoder_LV)]
+        both = [engine.rules.constrain(z_LV[n, None], required, True)[0] for z_LV in (canvas_LV, encoder_LV)]
         if both[0][token] == -torch.inf:
             break  # the true text is spelled in another way than the constraint allows
         canvas_V, encoder_V = (z_V.log_softmax(-1) for z_V in both)

@@ -24,6 +24,7 @@ from midspan_engine.evaluation.comparison import compare
 from midspan_engine.evaluation.humaneval import KINDS, humaneval_cases
 from midspan_engine.evaluation.keystrokes import Typist, draw_regions
 from midspan_engine.evaluation.language_server import LanguageServer
+from midspan_engine.evaluation.length_table import length_tables
 from midspan_engine.evaluation.methods import Method, Methods
 from midspan_engine.evaluation.plot import draw, require_plotting
 from midspan_engine.evaluation.public_model import HOW_TO_GET, NAME, PublicModel
@@ -51,10 +52,12 @@ class Run:
     as_json: bool
     plot: Path | None
 
-    def tell(self, report: Report) -> None:
-        """Prints a report as tables or JSON, and draws it."""
+    def tell(self, report: Report, markdown: str | None = None) -> None:
+        """Prints a report as tables or JSON, and draws it; its tables are those in `markdown` if there are any."""
         if self.as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        elif markdown is not None:
+            click.echo(markdown)
         else:
             console = Console()
             for table in tables(report):
@@ -118,7 +121,9 @@ def command() -> None:
 @_min_confidence
 @_data
 @click.option("--parts", is_flag=True, help="Measure the engine without its vote and its repeats too.")
-@click.option("--lengths", is_flag=True, help="Compare ways to find a gap's length instead, by the canvas alone.")
+@click.option(
+    "--lengths", is_flag=True, help="Compare ways to find a gap's length instead, by the canvas alone; in Markdown."
+)
 @_common
 def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, parts: bool, lengths: bool) -> None:
     """Fill gaps of held-out files.
@@ -131,7 +136,8 @@ def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, p
     cases += held_out_cases(files, n_multi_line, run.seed, (MULTI_LINE_KIND,))
     own = _methods(run.checkpoint)
     if lengths:
-        _compare(run, "held-out, ways to find a length", cases, min_confidence, own, own.lengths())
+        report = _compare(run, "held-out, ways to find a length", cases, min_confidence, own, own.lengths())
+        run.tell(report, length_tables(report))
         return
     with LanguageServer.running(run.checkpoint) as server:
         more = {**(own.parts() if parts else {}), AS_SHOWN: server.attempt}
@@ -246,7 +252,7 @@ def _fill(
             notes = (f"{NAME} is left out; to have it beside the others: {HOW_TO_GET}",)
         else:
             methods[NAME] = public.continue_prefix
-        _compare(run, suite, cases, min_confidence, own, methods, notes)
+        run.tell(_compare(run, suite, cases, min_confidence, own, methods, notes))
 
 
 def _compare(
@@ -257,12 +263,12 @@ def _compare(
     own: Methods,
     methods: Mapping[str, Method],
     notes: tuple[str, ...] = (),
-) -> None:
-    """Fills cases with methods, and tells what came of it."""
+) -> Report:
+    """Fills cases with methods, and returns what came of it."""
     one_line, multi_line = compare(
         cases, methods, own.n_tokens, min_confidence, lambda them: _progress(them, "filling")
     )
-    report = Report(
+    return Report(
         suite=suite,
         length="unknown",
         min_confidence=min_confidence,
@@ -271,7 +277,6 @@ def _compare(
         multi_line=multi_line if one_line else {},
         notes=notes,
     )
-    run.tell(report)
 
 
 def _progress(items: Sequence[T], what: str) -> Iterable[T]:

@@ -46,6 +46,7 @@ PARTS: Mapping[str, Mapping[str, object]] = {
     "canvas alone": {"causal_weight": 0.0},
     "encoder alone": {"sure_confidence": 1e-9},
     "nothing repeated": {"repeat_weights": ()},
+    "no rivals": {"rival_passes": 0},
 }
 """The engine without some of its parts, as changes of infill_config.json; for checkpoints with a vote."""
 
@@ -74,14 +75,20 @@ class Methods:
         return {name: self._changed(change) for name, change in PARTS.items() if engine.infill.causal_weight > 0}
 
     def lengths(self) -> dict[str, Method]:
-        """Returns ways to find the length of a gap, by name: the canvas alone and, but for the last, without blanks."""
-        found = {name: self._changed({"causal_weight": 0.0, "length": name}) for name in ("probe", "echo")}
-        fixed = self._variant({"causal_weight": 0.0, "length": "fixed"})
-        found["length told"] = lambda case: self._fill(fixed, case, self._n_slots(case))
-        for n_tokens in FIXED_LENGTHS:
-            found[f"{n_tokens} slots"] = lambda case, n=n_tokens: self._fill(fixed, case, n)  # type: ignore[misc]
+        """Returns ways to find the length of a gap, by name: the canvas alone and, but for the last, without blanks.
+
+        Each is asked once, and carried through.
+        """
+
+        def way(length: str, n_slots: Callable[[Case], int]) -> Method:
+            other = self._variant({"causal_weight": 0.0, "length": length})
+            return lambda case: self._ask(other, case, self._request(case, n_slots(case)))
+
+        found = {"length told": way("fixed", self._n_slots)}
+        found |= {f"{n_tokens} slots": way("fixed", lambda case, n=n_tokens: n) for n_tokens in FIXED_LENGTHS}  # type: ignore[misc]
+        found |= {name: way(name, n_tokens_for) for name in ("probe", "echo")}
         if self._engine.infill.blank_token_id is not None:
-            found["blanks"] = self._changed({"causal_weight": 0.0, "length": "blanks"})
+            found["blanks"] = way("blanks", n_tokens_for)
         return found
 
     def _changed(self, change: Mapping[str, object]) -> Method:
@@ -181,19 +188,23 @@ class Methods:
         return prompt, prompt.required[0].decode()
 
     def _fill(self, engine: Engine, case: Case, n_tokens: int, *, suffix_is_cut: bool = False) -> Attempt:
-        engine.prefixes.encode(case.name, self._split(case)[0].context)
-        request = Fill(
-            id=0,
-            document=case.name,
-            parts=(case.prefix, case.suffix),
-            suffix_is_cut=suffix_is_cut,
-            single_line=case.is_one_line,
-            max_tokens=n_tokens,
-        )
-        whole = _filled(engine, request)
+        """Fills a case, and says what there was early: asked again with that deadline where it took longer."""
+        request = msgspec.structs.replace(self._request(case, n_tokens), suffix_is_cut=suffix_is_cut)
+        whole = self._ask(engine, case, request)
         hasty = msgspec.structs.replace(request, deadline_ms=EARLY_MS)
-        early = whole if whole.ms <= EARLY_MS else _filled(engine, hasty)
+        early = whole if whole.ms <= EARLY_MS else self._ask(engine, case, hasty)
         return replace(whole, early_text=early.text)
+
+    def _request(self, case: Case, n_tokens: int) -> Fill:
+        parts = case.prefix, case.suffix
+        return Fill(id=0, document=case.name, parts=parts, single_line=case.is_one_line, max_tokens=n_tokens)
+
+    def _ask(self, engine: Engine, case: Case, request: Fill) -> Attempt:
+        """Returns the best answer to a request whose prefix is warm."""
+        engine.prefixes.encode(case.name, self._split(case)[0].context)
+        filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
+        best = filled.candidates[0] if filled.candidates else Candidate(gaps=("",), confidence=0.0)
+        return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps + filled.stats.encoder_steps)
 
 
 class HealingInLine(GapRules):
@@ -202,15 +213,9 @@ class HealingInLine(GapRules):
     Otherwise a prefix that ends with a line break would be healed by two of them, and the answer be empty.
     """
 
-    def constrain(self, z_GV: torch.Tensor, start: int, required: bytes, single_line: bool) -> torch.Tensor:
+    def constrain(self, z_GV: torch.Tensor, required: bytes, single_line: bool) -> torch.Tensor:
         """Returns the logits of a gap as a `GapRules` does."""
-        return super().constrain(z_GV, start, required, single_line or bool(required))
-
-
-def _filled(engine: Engine, request: Fill) -> Attempt:
-    filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
-    best = filled.candidates[0] if filled.candidates else Candidate(gaps=("",), confidence=0.0)
-    return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps + filled.stats.encoder_steps)
+        return super().constrain(z_GV, required, single_line or bool(required))
 
 
 def n_tokens_for(case: Case) -> int:

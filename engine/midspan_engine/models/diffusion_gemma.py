@@ -14,7 +14,8 @@ V vocabulary, T tokens of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -23,19 +24,19 @@ from torch import nn
 
 from midspan_engine.config import LayerConfig, ModelConfig
 from midspan_engine.kv import KVCache
+from midspan_engine.models.captured_passes import CapturedPasses
+from midspan_engine.models.decoder_pass import Attend
 from midspan_engine.models.fused import FusedLayer
 from midspan_engine.models.packed_matrix import PackedMatrix
-from midspan_kernels.attention import attention
+from midspan_kernels.attention import KeysValues, attention
 from midspan_kernels.canvas_attention import canvas_attention
-from midspan_kernels.experts import routed_experts
+from midspan_kernels.experts import has_fixed_shapes, routed_experts
 from midspan_kernels.norm import residual_norm, rms_norm
 from midspan_kernels.rotary import normed_rotate, rotary_angles, rotary_frequencies
 from midspan_kernels.shared_attention import shared_context_attention
 from midspan_kernels.soft_embedding import soft_embedding
 from midspan_kernels.top_experts import top_experts
 
-KeysValues = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values, each [B, L, G, D]."""
 Angles = tuple[torch.Tensor, ...]
 """Cos and sin of the rotary embedding, each [B or 1, L, 1, D]."""
 
@@ -144,30 +145,6 @@ class Attention(nn.Module):
         v = self.v_proj(x_BLH).unflatten(-1, (-1, self.head_dim)) if self.is_sliding else k
         return normed_rotate(k, self.k_norm.weight, self.eps, *angles), rms_norm(v, None, self.eps)
 
-    def attend_behind(
-        self, q: torch.Tensor, context: KeysValues, own: KeysValues, n_context_B: torch.Tensor, is_causal: bool
-    ) -> torch.Tensor:
-        """Returns [B, S, H] for queries over a part of a shared context and the rows' own keys."""
-        out = shared_context_attention(q, context, own, n_context_B, is_causal=is_causal)
-        projected: torch.Tensor = self.o_proj(out.flatten(2))
-        return projected
-
-    def attend(
-        self,
-        q: torch.Tensor,
-        past: KeysValues | None,
-        own: KeysValues,
-        mask: torch.Tensor | None,
-        is_causal: bool,
-    ) -> torch.Tensor:
-        """Returns [B, L, H] for queries over keys before a pass and its own; `mask` is true where one is visible."""
-        if mask is None and not is_causal:
-            out = canvas_attention(q, past, own)
-        else:
-            out = attention(q, *(own if past is None else _concatenate(past, own)), mask, is_causal=is_causal)
-        projected: torch.Tensor = self.o_proj(out.flatten(2))
-        return projected
-
 
 class Router(nn.Module):
     """Chooses the experts of each token from the raw residual stream."""
@@ -234,42 +211,24 @@ class Layer(nn.Module):
         self,
         x: torch.Tensor,
         angles: Angles,
-        past: KeysValues | None,
-        mask: torch.Tensor | None,
-        is_causal: bool,
+        attend: Attend,
         scalar: torch.Tensor,
         wanted: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, KeysValues]:
-        """Runs the layer over [B, L, H]; keys of `past` come before the pass' own. Returns the latter beside x.
+    ) -> torch.Tensor:
+        """Runs the layer over [B, L, H].
 
         With `wanted`, indices along L, only those places of x are computed and returned; their keys are all seen.
         """
         if self.fused is not None:
-            return self.fused(x, angles, past, mask, is_causal, scalar, wanted)
+            return self.fused(x, angles, attend, scalar, wanted)
         normed = self.input_layernorm(x)
         own = self.self_attn.keys_values(normed, angles)
         if wanted is not None:
             x, normed = x[:, wanted], normed[:, wanted]
             angles = tuple(angle[:, wanted] for angle in angles)
-        q = self.self_attn.queries(normed, angles)
-        x = self.post_attention_layernorm.add(x, self.self_attn.attend(q, past, own, mask, is_causal))
-        return self.feed_forward(x, scalar), own
-
-    def behind(
-        self,
-        x: torch.Tensor,
-        angles: Angles,
-        context: KeysValues,
-        n_context_B: torch.Tensor,
-        is_causal: bool,
-        scalar: torch.Tensor,
-    ) -> torch.Tensor:
-        """Runs the layer over rows [B, S, H] that share contexts, see `shared_context_attention`."""
-        normed = self.input_layernorm(x)
-        own = self.self_attn.keys_values(normed, angles)
-        q = self.self_attn.queries(normed, angles)
-        attended = self.self_attn.attend_behind(q, context, own, n_context_B, is_causal)
-        return self.feed_forward(self.post_attention_layernorm.add(x, attended), scalar)
+        seen = attend(self.self_attn.queries(normed, angles), own)
+        x = self.post_attention_layernorm.add(x, self.self_attn.o_proj(seen.flatten(2)))
+        return self.feed_forward(x, scalar)
 
 
 class DiffusionGemma(nn.Module):
@@ -285,6 +244,13 @@ class DiffusionGemma(nn.Module):
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_conditioning = SelfConditioning(config.hidden_size, config.intermediate_size, config.rms_norm_eps)
         self.encoder_layer_scalars = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in config.layers)
+        with torch.device("cpu"):  # whatever the parameters are made on: these are no weights, nothing fills them later
+            self._frequencies = {
+                layer.is_sliding: rotary_frequencies(layer.head_dim, layer.rope_theta, layer.rotated)
+                for layer in config.layers
+            }
+        self.captured: CapturedPasses | None = None
+        """Passes of fixed shapes, if there are any."""
         self.n_weights = sum(parameter.numel() for parameter in self.parameters())
         """How many weights there are, in whatever form they are held later."""
 
@@ -295,6 +261,27 @@ class DiffusionGemma(nn.Module):
                 attention = layer.self_attn
                 layer.fused = FusedLayer(layer.state_dict(), head_dim=attention.head_dim, eps=attention.eps)
 
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether passes can be captured as things are: the routing decides no shape."""
+        return has_fixed_shapes(self.embed_tokens.weight, self.config.n_experts)
+
+    def capture(self, captured: CapturedPasses) -> None:
+        """Lets passes of fixed shapes serve the caches of their pool; on a GPU they are recorded now.
+
+        Nothing may move or replace the weights afterwards: recordings are bound to their addresses.
+        """
+        device = self.embed_tokens.weight.device
+        self._frequencies = {kind: table.to(device) for kind, table in self._frequencies.items()}
+        if device.type == "cuda":
+            captured.record(self.denoised, self.encoded)
+        self.captured = captured
+
+    def new_cache(self) -> KVCache:
+        """Returns an empty cache: a row of the pool of captured passes, or one of its own where no row is free."""
+        taken = None if self.captured is None else self.captured.pool.take()
+        return taken or KVCache(self.config.n_layers)
+
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns scaled embeddings [..., H]; the scale sqrt(H) is rounded to the weights' type, as the source does."""
         embedded: torch.Tensor = self.embed_tokens(ids)
@@ -302,7 +289,8 @@ class DiffusionGemma(nn.Module):
 
     def _embedding_scale(self) -> torch.Tensor:
         weight = self.embed_tokens.weight
-        return torch.tensor(self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device)
+        # filled where it is, not copied there: a captured pass may not wait for the host
+        return torch.full((), self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device)
 
     def soften(self, logits_V: torch.Tensor) -> torch.Tensor:
         """Returns the soft embedding [..., H] of temperature-divided logits [..., V] (rounded to the weights' type)."""
@@ -316,14 +304,9 @@ class DiffusionGemma(nn.Module):
 
     def angles(self, positions: torch.Tensor, dtype: torch.dtype) -> dict[bool, Angles]:
         """Returns rotary angles by kind of layer (True: sliding) for positions [B or 1, L]."""
-        kinds = {layer.is_sliding: layer for layer in self.config.layers}
         return {
-            kind: rotary_angles(
-                positions,
-                rotary_frequencies(layer.head_dim, layer.rope_theta, layer.rotated).to(positions.device),
-                dtype,
-            )
-            for kind, layer in kinds.items()
+            kind: rotary_angles(positions, frequencies.to(positions.device), dtype)
+            for kind, frequencies in self._frequencies.items()
         }
 
     def encode(self, ids_1L: torch.Tensor, cache: KVCache) -> torch.Tensor:
@@ -332,52 +315,71 @@ class DiffusionGemma(nn.Module):
         Token q sees keys kp <= q, in sliding layers only those with q - window < kp. Calling it chunk by chunk gives
         the same cache as one call.
         """
+        if self.captured is not None:
+            captured_1LH = self.captured.encode(self.encoded, ids_1L, cache)
+            if captured_1LH is not None:
+                return captured_1LH
         start, n_tokens = cache.length, ids_1L.shape[1]
-        positions = torch.arange(start, start + n_tokens, device=ids_1L.device)
-        x = self.embed(ids_1L)
-        angles = self.angles(positions[None], x.dtype)
+        positions_L = torch.arange(start, start + n_tokens, device=ids_1L.device)
         window = self.config.sliding_window
         masks = {
-            True: _causal_mask(positions, max(0, start - window + 1), window),
-            False: _causal_mask(positions, 0, None),
+            True: _causal_mask(positions_L, max(0, start - window + 1), window),
+            False: _causal_mask(positions_L, 0, None),
         }
-        for index, (layer, scalar) in enumerate(zip(self.layers, self.encoder_layer_scalars, strict=True)):
-            is_sliding = self.config.layers[index].is_sliding
-            past = cache.window(index, start, window - 1 if is_sliding else None)
-            mask = masks[is_sliding]
-            x, own = layer(x, angles[is_sliding], past, mask, mask is None and n_tokens > 1, scalar)
-            cache.append(index, *own)
+        attends: list[Attend] = []
+        for index, layer in enumerate(self.config.layers):
+            n_seen = window - 1 + n_tokens if layer.is_sliding else None
+            attends.append(
+                partial(_attend_in_cache, cache=cache, layer=index, n_seen=n_seen, mask=masks[layer.is_sliding])
+            )
+        hidden_1LH = self.encoded(ids_1L, positions_L[None], attends)
         cache.advance(n_tokens)
-        out: torch.Tensor = self.norm(x)
-        return out
+        return hidden_1LH
 
     def decode(
         self,
         canvas_BC: torch.Tensor,
-        cache: KVCache,
+        cache: KVCache | Sequence[KVCache],
         soft_BCH: torch.Tensor | None = None,
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Returns the canvas' hidden states [B, C, H], after the final norm. Reads the cache, never writes it.
 
         Every slot sees every slot and all of the context; in sliding layers its last window - 1 tokens, the same for
-        all slots. Positions go on from the context. All rows share the one cache. With `wanted` only the states of
-        those slots are returned, and the last layer computes no others.
+        all slots. Positions go on from the context. All rows share the one cache, or each has its own, whatever its
+        length. With `wanted` only the states of those slots are returned, and the last layer computes no others.
         """
-        n_rows, n_slots = canvas_BC.shape
-        positions = torch.arange(cache.length, cache.length + n_slots, device=canvas_BC.device)
-        x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
-        angles = self.angles(positions[None], x.dtype)
-        for index, layer in enumerate(self.layers):
-            is_sliding = self.config.layers[index].is_sliding
-            n_seen = self.config.sliding_window - 1 if is_sliding else None
-            past = cache.window(index, cache.length, n_seen)
-            if past is not None and n_rows > 1:
-                past = (past[0].expand(n_rows, -1, -1, -1), past[1].expand(n_rows, -1, -1, -1))
-            of_layer = wanted if index == len(self.layers) - 1 else None
-            x, _ = layer(x, angles[is_sliding], past, None, False, layer.layer_scalar, of_layer)
-        out: torch.Tensor = self.norm(x)
-        return out
+        caches = [cache] if isinstance(cache, KVCache) else cache
+        assert len(caches) in (1, len(canvas_BC)), "one cache for all rows, or one for each"
+        if self.captured is not None:
+            captured_BCH = self.captured.decode(self.denoised, canvas_BC, caches, soft_BCH, wanted)
+            if captured_BCH is not None:
+                return captured_BCH
+        starts_B1 = torch.tensor([[each.length] for each in caches], device=canvas_BC.device)
+        positions_BC = starts_B1 + torch.arange(canvas_BC.shape[1], device=canvas_BC.device)
+        attends: list[Attend] = []
+        for index, layer in enumerate(self.config.layers):
+            n_seen = self.config.sliding_window - 1 if layer.is_sliding else None
+            contexts = [each.window(index, each.length, n_seen) for each in caches]
+            attends.append(partial(_attend_from_canvas, contexts=contexts))
+        return self.denoised(canvas_BC, soft_BCH, positions_BC, attends, wanted)
+
+    def encoded(self, ids_BL: torch.Tensor, positions_BL: torch.Tensor, attends: Sequence[Attend]) -> torch.Tensor:
+        """Returns what `encode` does, given what each layer's queries see; positions are [B or 1, L]."""
+        return self._through(self.embed(ids_BL), positions_BL, attends, self.encoder_layer_scalars)
+
+    def denoised(
+        self,
+        canvas_BC: torch.Tensor,
+        soft_BCH: torch.Tensor | None,
+        positions_BC: torch.Tensor,
+        attends: Sequence[Attend],
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Returns what `decode` does, given what each layer's queries see; positions are [B or 1, C]."""
+        x_BCH = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
+        scalars = [layer.layer_scalar for layer in cast("Sequence[Layer]", self.layers)]
+        return self._through(x_BCH, positions_BC, attends, scalars, wanted)
 
     def encode_rows(self, ids_BL: torch.Tensor) -> tuple[torch.Tensor, list[KeysValues]]:
         """Runs the encoder over whole rows for training: hidden states [B, L, H] and every layer's keys and values.
@@ -385,13 +387,15 @@ class DiffusionGemma(nn.Module):
         Rows must not be longer than the sliding window, so that one causal mask serves every layer.
         """
         assert ids_BL.shape[1] <= self.config.sliding_window, "training rows fit the sliding window"
-        x = self.embed(ids_BL)
-        angles = self.angles(torch.arange(ids_BL.shape[1], device=ids_BL.device)[None], x.dtype)
         kept: list[KeysValues] = []
-        for config, layer, scalar in zip(self.config.layers, self.layers, self.encoder_layer_scalars, strict=True):
-            x, own = layer(x, angles[config.is_sliding], None, None, True, scalar)
+
+        def attend(q: torch.Tensor, own: KeysValues) -> torch.Tensor:
             kept.append(own)
-        return self.norm(x), kept
+            return attention(q, *own, None, is_causal=True)
+
+        positions_1L = torch.arange(ids_BL.shape[1], device=ids_BL.device)[None]
+        attends = [attend] * self.config.n_layers
+        return self.encoded(ids_BL, positions_1L, attends), kept
 
     def continue_rows(
         self, ids_BS: torch.Tensor, context: Sequence[KeysValues], n_context_B: torch.Tensor
@@ -400,8 +404,8 @@ class DiffusionGemma(nn.Module):
 
         `context` as for `decode_rows`; returns hidden states [B, S, H], after the final norm.
         """
-        scalars = list(self.encoder_layer_scalars)
-        return self._rows_behind(self.embed(ids_BS), context, n_context_B, scalars, is_causal=True)
+        positions_BS, attends = _behind(context, n_context_B, ids_BS.shape[1], is_causal=True)
+        return self.encoded(ids_BS, positions_BS, attends)
 
     def decode_rows(
         self,
@@ -415,30 +419,59 @@ class DiffusionGemma(nn.Module):
         `context` holds each layer's keys and values, [R, L, G, D] with B a multiple of R: row b of the canvas belongs
         to row b // (B / R) of the context.
         """
-        x = self.self_conditioning.mix(self.embed(canvas_BC), soft_BCH)
-        scalars = [layer.layer_scalar for layer in cast("Sequence[Layer]", self.layers)]
-        return self._rows_behind(x, context, n_context_B, scalars, is_causal=False)
+        positions_BC, attends = _behind(context, n_context_B, canvas_BC.shape[1], is_causal=False)
+        return self.denoised(canvas_BC, soft_BCH, positions_BC, attends)
 
-    def _rows_behind(
+    def _through(
         self,
-        x: torch.Tensor,
-        context: Sequence[KeysValues],
-        n_context_B: torch.Tensor,
-        scalars: Sequence[torch.Tensor],
-        *,
-        is_causal: bool,
+        x_BLH: torch.Tensor,
+        positions_BL: torch.Tensor,
+        attends: Sequence[Attend],
+        scalars: Iterable[torch.Tensor],
+        wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        positions_BS = n_context_B[:, None] + torch.arange(x.shape[1], device=x.device)
-        angles = self.angles(positions_BS, x.dtype)
-        layers = cast("Sequence[Layer]", self.layers)
-        for config, layer, seen, scalar in zip(self.config.layers, layers, context, scalars, strict=True):
-            x = layer.behind(x, angles[config.is_sliding], seen, n_context_B, is_causal, scalar)
-        out: torch.Tensor = self.norm(x)
+        """Runs all layers and the final norm; only the last layer takes `wanted`, the others are needed whole."""
+        angles = self.angles(positions_BL, x_BLH.dtype)
+        last = self.config.n_layers - 1
+        for index, (layer, attend, scalar) in enumerate(zip(self.layers, attends, scalars, strict=True)):
+            of_layer = wanted if index == last else None
+            x_BLH = layer(x_BLH, angles[self.config.layers[index].is_sliding], attend, scalar, of_layer)
+        out: torch.Tensor = self.norm(x_BLH)
         return out
 
 
-def _concatenate(past: KeysValues, own: KeysValues) -> KeysValues:
-    return torch.cat([past[0], own[0]], dim=1), torch.cat([past[1], own[1]], dim=1)
+def _attend_in_cache(
+    q: torch.Tensor, own: KeysValues, *, cache: KVCache, layer: int, n_seen: int | None, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Appends a pass' keys and values to the cache and reads them there with those before: nothing is concatenated."""
+    cache.append(layer, *own)
+    seen = cache.window(layer, cache.length + q.shape[1], n_seen)
+    assert seen is not None, "the pass' own tokens are there"
+    return attention(q, *seen, mask, is_causal=mask is None and q.shape[1] > 1)
+
+
+def _attend_from_canvas(q: torch.Tensor, own: KeysValues, *, contexts: Sequence[KeysValues | None]) -> torch.Tensor:
+    """Lets a canvas see the one context of all rows, or each row its own."""
+    if len(contexts) == 1:
+        return canvas_attention(q, contexts[0], own)
+    rows = zip(*(torch.split(t, 1) for t in (q, *own)), contexts, strict=True)
+    return torch.cat([canvas_attention(q_1, context, (k_1, v_1)) for q_1, k_1, v_1, context in rows])
+
+
+def _behind(
+    context: Sequence[KeysValues], n_context_B: torch.Tensor, n_slots: int, *, is_causal: bool
+) -> tuple[torch.Tensor, list[Attend]]:
+    """Returns the positions [B, S] and what each layer sees of rows that share contexts, for training."""
+    attends: list[Attend] = [
+        partial(_attend_behind, context=of_layer, n_context_B=n_context_B, is_causal=is_causal) for of_layer in context
+    ]
+    return n_context_B[:, None] + torch.arange(n_slots, device=n_context_B.device), attends
+
+
+def _attend_behind(
+    q: torch.Tensor, own: KeysValues, *, context: KeysValues, n_context_B: torch.Tensor, is_causal: bool
+) -> torch.Tensor:
+    return shared_context_attention(q, context, own, n_context_B, is_causal=is_causal)
 
 
 def _causal_mask(queries: torch.Tensor, first_key: int, window: int | None) -> torch.Tensor | None:

@@ -8,15 +8,12 @@ the oracle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
 
-from midspan_kernels.attention import attention
 from midspan_kernels.rotary import rotate
-
-KeysValues = tuple[torch.Tensor, torch.Tensor]
 
 
 class FusedLayer:
@@ -46,12 +43,10 @@ class FusedLayer:
         self,
         x: torch.Tensor,
         angles: tuple[torch.Tensor, ...],
-        past: KeysValues | None,
-        mask: torch.Tensor | None,
-        is_causal: bool,
+        attend: Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.Tensor],
         scalar: torch.Tensor,
         wanted: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, KeysValues]:
+    ) -> torch.Tensor:
         """Runs the layer as `Layer.forward` does."""
         heads = F.linear(self._norm(x), self._qkv).unflatten(-1, (-1, self._head_dim))  # type: ignore[no-untyped-call]
         heads = F.rms_norm(heads, heads.shape[-1:], None, self._eps)
@@ -61,8 +56,7 @@ class FusedLayer:
         own = (k, values if self._is_sliding else turning[:, :, self._n_queries :])
         if wanted is not None:
             x, q = x[:, wanted], q[:, wanted]
-        seen = own if past is None else (torch.cat([past[0], own[0]], 1), torch.cat([past[1], own[1]], 1))
-        attended = F.linear(attention(q, *seen, mask, is_causal=is_causal).flatten(2), self._o)
+        attended = F.linear(attend(q, own).flatten(2), self._o)
         x = x + self._norm(attended, self._post_attention)
         gate, up = F.linear(self._norm(x), self._gate_up).chunk(2, dim=-1)
         hidden = (F.gelu(gate, approximate="tanh") * up).split_with_sizes(self._widths, dim=-1)
@@ -70,7 +64,7 @@ class FusedLayer:
             self._norm(F.linear(part, down), after)
             for part, down, after in zip(hidden, self._down, self._after_each, strict=True)
         )
-        return (x + self._norm(dense + routed, self._after)) * scalar, own
+        return (x + self._norm(dense + routed, self._after)) * scalar
 
     def _split(self, n_heads: int) -> list[int]:
         n_turning = self._n_queries + self._n_keys
