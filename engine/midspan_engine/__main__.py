@@ -9,10 +9,10 @@ import click
 
 from midspan_engine.commands import ENGINE_COMMANDS, LazyGroup, run
 
-HOST = {"host": ("midspan_engine.host", "The resident engine; clients start it.")}
+OWN = {"host": ("midspan_engine.host", "The resident engine; clients start it.")}
 
 
-@click.group(cls=LazyGroup, table=ENGINE_COMMANDS | HOST)
+@click.group(cls=LazyGroup, table=ENGINE_COMMANDS | OWN)
 def cli() -> None:
     """The Midspan engine's own commands; `midspan --help` lists those for everyday use."""
 
