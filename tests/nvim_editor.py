@@ -27,7 +27,7 @@ SETTINGS = "min_confidence = 0, deadline_ms = 20000"
 """These tests are about the editor: what the engine finds is shown, however unsure it is and busy the machine."""
 
 # Counts what passes between editor and server: `asked` by Neovim's completion, `sent` over the wire, `open` unanswered.
-_WATCH_REQUESTS = """
+WATCH_REQUESTS = """
 local method = "textDocument/inlineCompletion"
 watched = { asked = 0, sent = 0, open = {} }
 vim.api.nvim_create_autocmd("LspRequest", { callback = function(event)
@@ -113,7 +113,7 @@ def nvim_arguments(file: Path, *options: str, version: str = "0.12", config: str
         "--clean",
         "-n",
         "--cmd",
-        f"lua {_WATCH_REQUESTS}",
+        f"lua {WATCH_REQUESTS}",
         "--cmd",
         f"lua vim.opt.runtimepath:prepend([[{REPOSITORY / 'editors' / 'nvim'}]])",
         "--cmd",
@@ -153,6 +153,13 @@ class Editor:
     def headless(cls, file: Path, listening: Path, version: str = "0.12", config: str = "") -> Iterator[Editor]:
         """Runs Neovim without a screen on `file` while the block lasts."""
         command = nvim_arguments(file, "--headless", "--listen", str(listening), version=version, config=config)
+        with cls.run_by(command, listening) as editor:
+            yield editor
+
+    @classmethod
+    @contextmanager
+    def run_by(cls, command: list[str], listening: Path) -> Iterator[Editor]:
+        """Runs a command line of a Neovim that listens, with files of its own, while the block lasts."""
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=own_environment(listening.parent)) as process:
             try:
                 with cls.listening(listening) as editor:

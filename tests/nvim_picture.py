@@ -16,8 +16,12 @@ from rich.text import Text
 from nvim_editor import Editor, poll
 from nvim_sample import LINE, SAMPLE, go_to_gap, own_engine, write_project
 
-HELD, HOLE = "item = self.items[name]", "item = ___"
-"""A line that stands twice in the sample, so that the model can know it."""
+HOLE = (("item = self.items[name]", "item = ___"),)
+MISTAKES = (
+    ('ValueError("quantity must be positive")', 'ValueError("quantity")'),
+    ("item = self.items[name]", "item = self.itms[nmae]"),
+)
+"""What stands in the sample, and what is put in place of its last copy; the model can know it from the others."""
 
 SIZE = (92, 22)
 """Columns and rows: as wide as the README shows without making it smaller."""
@@ -48,21 +52,25 @@ def ghost_picture(path: Path) -> None:
             save_svg(poll(lambda: find(terminal.capture(), shown), "no ghost text on the screen"), path, "Neovim")
 
 
-def edit_picture(path: Path) -> None:
-    """Has a hole filled and the proposal drawn."""
+def preview_picture(path: Path, changes: tuple[tuple[str, str], ...], command: str) -> None:
+    """Has a changed sample edited by a command on the changed lines, and the proposal drawn."""
+    text = SAMPLE.read_text()
+    for old, new in changes:
+        before, _, after = text.rpartition(old)
+        text = before + new + after
+    first, last = (text[: text.index(new)].count("\n") + 1 for _, new in (changes[0], changes[-1]))
     with tempfile.TemporaryDirectory(prefix="midspan-") as name:
         folder = Path(name)
         file = write_project(folder / "shop")
-        file.write_text(SAMPLE.read_text().replace(HELD, HOLE, 1))
+        file.write_text(text)
         with Editor.on_screen(file, folder, size=SIZE) as (opened, terminal):
             opened.nvim.command("set noshowcmd noruler laststatus=0 shortmess+=F")
             poll(lambda: not opened.left_alone, "the server was not configured")
-            opened.nvim.command("call search('___')")
-            opened.nvim.command(".Midspan holes")
+            opened.nvim.command(f"{first}")
+            opened.nvim.command(f"{first},{last}Midspan {command}")
             poll(lambda: opened.is_proposing, "nothing was proposed")
-            save_svg(
-                poll(lambda: find(terminal.capture(), "accept or reject"), "no message on the screen"), path, "Neovim"
-            )
+            screen = poll(lambda: find(terminal.capture(), "accept | reject"), "no message on the screen")
+            save_svg(screen, path, "Neovim")
 
 
 def find(screen: str, text: str) -> str | None:
@@ -75,7 +83,8 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with own_engine():
         ghost_picture(folder / "nvim-ghost.svg")
-        edit_picture(folder / "nvim-holes.svg")
+        preview_picture(folder / "nvim-holes.svg", HOLE, "holes")
+        preview_picture(folder / "nvim-edit.svg", MISTAKES, "edit rewrite")
 
 
 if __name__ == "__main__":

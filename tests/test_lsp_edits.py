@@ -9,14 +9,14 @@ import pytest
 
 from edit_client import CODE, LINE, answering, begin, held_edit, params
 from engine_host import listening, offer, scenario
-from lsp_client import URI, LspError, at, running
+from lsp_client import URI, LspError, at, is_withdrawn, served
 from midspan_engine.protocol import Filled
 from midspan_server.launch import Launch
 
 
 @scenario
 async def test_an_edit_is_the_smallest_versioned_changes(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         host.answer = answering("b = new(a, 5)")
         answer = await client.ask("midspan/edit", params(preset="touch_up"))
@@ -35,7 +35,7 @@ async def test_an_edit_is_the_smallest_versioned_changes(launch: Launch) -> None
 
 @scenario
 async def test_line_ends_and_wide_characters_stay_as_they_are(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, "a = '😀'\r\nb = '😀', old\r\nc\r\n")
         host.answer = answering("b = '😀', new\nd = 4")
         answer = await client.ask("midspan/edit", params(span=at(1, 0, 15), preset="rewrite", strength=0.5))
@@ -46,7 +46,7 @@ async def test_line_ends_and_wide_characters_stay_as_they_are(launch: Launch) ->
 
 @scenario
 async def test_what_was_typed_elsewhere_moves_the_changes_once(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         asked = await held_edit(client, host)
         client.change(2, {"range": at(0, 0, 0), "text": "import x\n"})
@@ -61,7 +61,7 @@ async def test_what_was_typed_elsewhere_moves_the_changes_once(launch: Launch) -
 
 @scenario
 async def test_what_was_typed_in_the_place_declines_the_edit(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         asked = await held_edit(client, host)
         client.change(2, {"range": at(1, 4, 7), "text": "mine"})
@@ -76,7 +76,7 @@ async def test_what_was_typed_in_the_place_declines_the_edit(launch: Launch) -> 
 
 @scenario
 async def test_what_would_not_fit_the_text_as_it_is_now_declines_the_edit(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, "x = dict( ___ )\n")
         _, asked = client.start("midspan/holes", {"textDocument": {"uri": URI, "version": 1}})
         await host.until(lambda: len(host.fills) == 1)
@@ -88,32 +88,28 @@ async def test_what_would_not_fit_the_text_as_it_is_now_declines_the_edit(launch
 
 @scenario
 async def test_a_cancelled_edit_is_cancelled_in_the_engine(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         which, asked = client.start("midspan/edit", params(preset="refill"))
         await host.until(lambda: len(host.fills) == 1)
         client.notify("$/cancelRequest", {"id": which})
-        with pytest.raises(LspError) as error:
-            await asked
-        assert error.value.code == -32800
+        assert await is_withdrawn(asked)
         await host.until(lambda: len(host.cancelled) == 1)
 
 
 @scenario
 async def test_the_cancel_button_of_the_progress_cancels_too(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         asked = await held_edit(client, host, workDoneToken="t")
         client.notify("window/workDoneProgress/cancel", {"token": "t"})
-        with pytest.raises(LspError) as error:
-            await asked
-        assert error.value.code == -32800
+        assert await is_withdrawn(asked)
         await host.until(lambda: len(host.cancelled) == 1)
 
 
 @scenario
 async def test_a_newer_edit_supersedes_and_a_suggestion_does_not(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         older = await held_edit(client, host)
         host.answer = offer("9")
@@ -142,7 +138,7 @@ async def test_a_newer_edit_supersedes_and_a_suggestion_does_not(launch: Launch)
 async def test_what_cannot_be_done_is_a_silence_with_its_reason(
     launch: Launch, text: str, span: object, more: dict[str, object], reason: str
 ) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, text)
         answer = await client.ask("midspan/edit", params(span=span, **more))
         assert answer["edits"] == []
@@ -153,7 +149,7 @@ async def test_what_cannot_be_done_is_a_silence_with_its_reason(
 
 @scenario
 async def test_malformed_params_are_an_error_that_says_so(launch: Launch) -> None:
-    async with running() as client:
+    async with served() as client:
         await begin(client)
         for method in ("midspan/edit", "midspan/holes", "midspan/watch"):
             with pytest.raises(LspError, match="malformed") as error:
@@ -163,7 +159,7 @@ async def test_malformed_params_are_an_error_that_says_so(launch: Launch) -> Non
 
 @scenario
 async def test_files_that_hold_secrets_are_neither_edited_nor_offered_to_be(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await client.initialize()
         secret = "file:///home/me/.env"
         client.open("KEY = ___\n", uri=secret)
@@ -177,7 +173,7 @@ async def test_files_that_hold_secrets_are_neither_edited_nor_offered_to_be(laun
 
 @scenario
 async def test_a_change_that_would_break_the_syntax_is_not_offered(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         host.answer = answering("b = new((a, 2)")
         answer = await client.ask("midspan/edit", params(preset="rewrite"))
@@ -187,7 +183,7 @@ async def test_a_change_that_would_break_the_syntax_is_not_offered(launch: Launc
 
 @scenario
 async def test_a_fault_of_the_server_is_a_silence_that_the_status_knows_too(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         host.answer = answering("one gap", "and one that nobody asked for")
         silence = (await client.ask("midspan/edit", params(preset="refill")))["silence"]
@@ -200,7 +196,7 @@ HOLES = "def f(___):\n    pass\n\n\nx = f()\n"
 
 @scenario
 async def test_holes_are_asked_for_at_once_and_each_is_one_change(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, HOLES)
         host.answer = answering("a, b", "return a + b", "")
         answer = await client.ask("midspan/holes", {"textDocument": {"uri": URI, "version": 1}})
@@ -216,8 +212,25 @@ async def test_holes_are_asked_for_at_once_and_each_is_one_change(launch: Launch
 
 
 @scenario
+async def test_where_no_hole_is_filled_each_has_its_reason(launch: Launch) -> None:
+    async with listening(launch.socket) as host, served() as client:
+        await begin(client, HOLES + "y = g()\n")
+        host.answer = answering("___", "f(", "", ")")
+        answer = await client.ask("midspan/holes", {"textDocument": {"uri": URI, "version": 1}})
+        assert not answer["edits"]
+        assert answer["silence"] == (
+            "filled 0 of 4 holes: lines 1, 5: the model would change nothing here; "
+            "line 2: the suggestion opens a ( that nothing closes; "
+            "line 6: the suggestion closes a ( that is closed after the cursor"
+        )
+        host.answer = lambda fill: Filled(id=fill.id, silence="the model is at a loss")
+        answer = await client.ask("midspan/holes", {"textDocument": {"uri": URI, "version": 1}})
+        assert answer["silence"] == "filled 0 of 4 holes: the model is at a loss"
+
+
+@scenario
 async def test_holes_are_those_of_a_range_a_marker_or_the_cursors(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, HOLES + "y = TODO\n", options={"hole_marker": "TODO"})
         host.answer = lambda fill: answering(*["v"] * len(fill.held))(fill)
         document = {"uri": URI, "version": 1}
@@ -236,7 +249,7 @@ async def test_holes_are_those_of_a_range_a_marker_or_the_cursors(launch: Launch
 
 @scenario
 async def test_no_cursor_is_no_hole_and_one_that_is_too_long_is_left_alone(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, f"x = f({' ' * 16_500})\ny = g()\n")
         host.answer = answering("1")
         document = {"uri": URI, "version": 1}
@@ -252,7 +265,7 @@ async def test_no_cursor_is_no_hole_and_one_that_is_too_long_is_left_alone(launc
 
 @scenario
 async def test_a_request_without_parameters_may_leave_them_out(launch: Launch) -> None:
-    async with running() as client:
+    async with served() as client:
         await begin(client)
         client._waiting[99] = asyncio.get_running_loop().create_future()
         client.send({"id": 99, "method": "midspan/editPresets"})
@@ -261,7 +274,7 @@ async def test_a_request_without_parameters_may_leave_them_out(launch: Launch) -
 
 @scenario
 async def test_presets_are_told_without_an_engine(launch: Launch) -> None:
-    async with running() as client:
+    async with served() as client:
         await begin(client)
         told = await client.ask("midspan/editPresets", {})
         assert [preset["id"] for preset in told["presets"]] == ["refill", "touch_up", "rewrite", "body", "tail"]
@@ -272,7 +285,7 @@ async def test_presets_are_told_without_an_engine(launch: Launch) -> None:
 
 @scenario
 async def test_the_running_engine_says_whether_its_checkpoint_follows_instructions(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         host.follows_instructions = True
         await begin(client)
         assert (await client.ask("midspan/editPresets", {}))["instructions"] is True
@@ -290,7 +303,7 @@ def action_params(span: object, **context: object) -> dict[str, Any]:
 
 @scenario
 async def test_code_actions_offer_what_can_be_done_at_the_range(launch: Launch) -> None:
-    async with running() as client:
+    async with served() as client:
         await client.initialize()
         client.open(HOLES)
         selected = await client.ask("textDocument/codeAction", action_params(at(0, 0, 11)))
@@ -307,7 +320,7 @@ async def test_code_actions_offer_what_can_be_done_at_the_range(launch: Launch) 
 @pytest.mark.parametrize("capabilities", [VERSIONED, None])
 @scenario
 async def test_a_command_is_one_change_of_the_version_it_was_made_for(launch: Launch, capabilities: object) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client, capabilities=capabilities)
         host.answer = answering("b = new(a, 5)")
         for action in await client.ask("textDocument/codeAction", action_params(LINE)):
@@ -324,7 +337,7 @@ async def test_a_command_is_one_change_of_the_version_it_was_made_for(launch: La
 
 @scenario
 async def test_a_command_without_a_change_says_why(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await begin(client)
         host.answer = lambda fill: Filled(id=fill.id, silence="the model is at a loss")
         await client.ask(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,9 @@ from midspan_server.launch import Launch
 
 
 @scenario
-async def test_initialize_is_answered_long_before_an_engine_could_start(launch: Launch) -> None:
-    began = time.perf_counter()
+async def test_initialize_is_answered_without_an_engine(launch: Launch) -> None:
     async with running() as client:
         answer = await client.initialize()
-        assert time.perf_counter() - began < 10  # a hang, not a slow machine; the usual is 0.6 s
         assert answer["serverInfo"]["name"] == "midspan"
         assert answer["capabilities"]["inlineCompletionProvider"] == {}
         assert answer["capabilities"]["textDocumentSync"]["change"] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine_host import listening, offer, scenario
-from lsp_client import LspClient, at, running
+from lsp_client import LspClient, at, served
 from midspan_server.launch import Launch
 
 NOTEBOOK = "file:///home/me/a.ipynb"
@@ -32,7 +32,7 @@ def change_cells(client: LspClient, **cells: object) -> None:
 
 @scenario
 async def test_the_cells_around_are_read_with_the_cell(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         capabilities = {"notebookDocument": {"synchronization": {}}, "textDocument": {"inlineCompletion": {}}}
         answer = await client.initialize(capabilities)
         assert answer["capabilities"]["notebookDocumentSync"]["notebookSelector"] == [{"notebook": "*"}]
@@ -46,7 +46,7 @@ async def test_the_cells_around_are_read_with_the_cell(launch: Launch) -> None:
 
 @scenario
 async def test_cells_change_come_and_go(launch: Launch) -> None:
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await client.initialize()
         host.answer = offer("2")
         open_notebook(client, item(1, "x = 1"), item(2, "y = "))

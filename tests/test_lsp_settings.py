@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from engine_host import listening, offer, scenario
-from lsp_client import URI, running
+from lsp_client import URI, served
 from midspan_server.launch import Launch
 
 
@@ -20,7 +20,7 @@ def write_settings(launch: Launch, **settings: object) -> Path:
 @scenario
 async def test_wrong_settings_are_told_and_never_end_the_server(launch: Launch) -> None:
     write_settings(launch, max_tokens="many", enabled=True)
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await client.initialize(options=[1])
         await client.until_note("window/showMessage", "midspan.max_tokens")
         await client.until_note("window/showMessage", "initializationOptions")
@@ -33,7 +33,7 @@ async def test_wrong_settings_are_told_and_never_end_the_server(launch: Launch) 
 @scenario
 async def test_a_malformed_exclusion_list_stops_completion(launch: Launch) -> None:
     write_settings(launch, excluded_globs="*.secret")
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await client.initialize()
         host.answer = offer("1")
         client.open("x = ")
@@ -50,7 +50,7 @@ async def test_the_configuration_of_the_workspace_wins_and_is_read_again(launch:
         "workspace": {"configuration": True, "didChangeConfiguration": {"dynamicRegistration": True}},
         "textDocument": {"inlineCompletion": {}},
     }
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         client.configuration = {"max_tokens": 9}
         await client.initialize(capabilities, {"max_tokens": 7})
         host.answer = offer("1")
@@ -72,7 +72,7 @@ async def test_the_configuration_of_the_workspace_wins_and_is_read_again(launch:
 async def test_a_link_to_a_secret_is_as_private_as_the_secret(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "notes.py").symlink_to(tmp_path / ".env")
-    async with listening(launch.socket) as host, running() as client:
+    async with listening(launch.socket) as host, served() as client:
         await client.initialize()
         for name in (".env", "notes.py"):
             client.open("KEY=", uri=(tmp_path / name).as_uri())

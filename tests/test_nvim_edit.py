@@ -123,6 +123,18 @@ def test_without_a_name_the_user_chooses_among_the_presets(scripted: Scripted) -
     assert scripted.editor.lua("return offered") == ["Re-fill the selection", "Touch up the selection"]
 
 
+def test_where_the_checkpoint_follows_instructions_the_user_can_write_one(scripted: Scripted) -> None:
+    scripted.answer(EDIT, "{ edits = {}, silence = 'no' }")
+    scripted.editor.lua("script.answers['midspan/editPresets'].instructions = true")
+    scripted.editor.lua("""
+        vim.ui.select = function(choices, _, done) done(choices[#choices]) end
+        vim.ui.input = function(_, done) done("use a dict") end
+    """)
+    scripted.editor.nvim.command("Midspan edit")
+    params = params_of(scripted, EDIT)
+    assert (params.get("preset"), params["instruction"]) == (None, "use a dict")
+
+
 def test_what_goes_is_marked_and_what_comes_stands_beside_or_below(scripted: Scripted) -> None:
     preview(scripted, ARGUMENT, LINES, TAIL)
     assert drawn(scripted) == {
@@ -264,9 +276,9 @@ def test_rejecting_while_the_edit_is_made_withdraws_the_request(scripted: Script
 
 
 def test_holes_are_looked_for_in_the_range_or_everywhere(scripted: Scripted) -> None:
-    propose(scripted, HOLES, ARGUMENT, more=", message = 'filled 1 of 1 holes'")
+    propose(scripted, HOLES, ARGUMENT, more=", message = 'filled 1 of 2 holes; the suggestion is blank'")
     scripted.editor.nvim.command("Midspan holes")
-    scripted.until_told("filled 1 of 1 holes")
+    scripted.until_told("Midspan: 1 of 2 holes; :Midspan accept | reject")
     assert "range" not in params_of(scripted, HOLES)
     assert drawn(scripted)["inline"] == ["1, 2"]
     scripted.editor.nvim.command("Midspan accept all")
@@ -300,35 +312,25 @@ def test_an_error_of_the_server_is_told_in_a_sentence(scripted: Scripted) -> Non
     scripted.until_told("edit failed: the engine is gone")
 
 
-def test_the_canvas_is_drawn_in_a_window_of_its_own_and_closed_again(scripted: Scripted) -> None:
-    scripted.answer("midspan/watch", "function(params) return { enabled = params.enabled } end")
-    scripted.editor.nvim.command("Midspan watch")
-    assert params_of(scripted, "midspan/watch") == {"enabled": True}
-    slots = (
-        "{ text = 'a = ', kind = 'pin', entropy = 0 }, { text = 'b\\nc', kind = 'unsure', entropy = 2.0 }, "
-        "{ text = '', kind = 'blank', entropy = 1.0 }"
+def test_a_code_action_of_the_server_is_previewed_like_a_command(scripted: Scripted) -> None:
+    propose(scripted, HOLES, ARGUMENT)
+    scripted.answer(
+        "textDocument/codeAction",
+        """function(params)
+          local document = { uri = params.textDocument.uri, version = vim.lsp.util.buf_versions[1] }
+          local command = { title = "Fill", command = "midspan.applyHoles" }
+          command.arguments = { { textDocument = document, range = params.range } }
+          return { { title = "Fill", command = command } }
+        end""",
     )
-    scripted.editor.lua(
-        f"script.notify('midspan/draft', {{ uri = '', step = 3, isLast = false, slots = {{ {slots} }} }})"
-    )
-
-    def canvas() -> list[Any]:
-        found: list[Any] = scripted.editor.lua("""
-            local windows = vim.tbl_filter(function(window)
-              return vim.api.nvim_win_get_config(window).relative == "editor"
-            end, vim.api.nvim_list_wins())
-            if not windows[1] then return {} end
-            local bufnr = vim.api.nvim_win_get_buf(windows[1])
-            local marks = vim.api.nvim_buf_get_extmarks(bufnr, -1, 0, -1, { details = true })
-            return {
-              vim.api.nvim_buf_get_lines(bufnr, 0, -1, false),
-              vim.tbl_map(function(mark) return mark[4].hl_group end, marks),
-            }
-        """)
-        return found
-
-    colours = ["MidspanPin", "MidspanGuess", "MidspanGuess", "MidspanPin"]
-    poll(lambda: canvas() == [["a = b", "c·"], colours], "the draft was not drawn")
-    scripted.editor.nvim.command("Midspan watch")
-    assert canvas() == []
-    poll(lambda: scripted.asked("midspan/watch")[-1]["params"] == {"enabled": False}, "drafts are still sent")
+    scripted.editor.press("ggV")
+    poll(lambda: scripted.editor.mode == "V", "nothing was selected")
+    scripted.editor.lua("vim.lsp.buf.code_action({ apply = true })")
+    scripted.until_told("1 hunk")
+    assert drawn(scripted)["inline"] == ["1, 2"]
+    assert scripted.editor.text == TEXT, "nothing is changed before it is accepted"
+    params = params_of(scripted, HOLES)
+    assert params["range"]["start"] == {"line": 0, "character": 0}
+    assert params["textDocument"]["version"] == scripted.editor.lua("return vim.lsp.util.buf_versions[1]")
+    assert params["workDoneToken"]
+    assert not scripted.asked("workspace/executeCommand")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from nvim_editor import VERSIONS, poll
+from nvim_editor import REPOSITORY, VERSIONS, poll
 from nvim_script import Scripted
 
 pytestmark = pytest.mark.e2e
@@ -50,6 +52,50 @@ def test_the_log_opens_in_a_tab(scripted: Scripted) -> None:
     scripted.editor.nvim.command("Midspan log")
     assert str(scripted.editor.nvim.current.buffer.name).endswith("lsp.log")
     assert len(scripted.editor.nvim.tabpages) == 2
+
+
+def test_the_help_opens_at_its_tags(scripted: Scripted, tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "editors" / "nvim" / "doc", tmp_path / "doc")
+    scripted.editor.nvim.command(f"helptags {tmp_path / 'doc'}")  # fails where a tag stands twice
+    scripted.editor.lua("vim.opt.runtimepath:prepend(...)", str(tmp_path))
+    for tag in (":Midspan", "<Plug>(midspan-hunk-accept-all)", "g:midspan_enabled", "midspan-trouble"):
+        scripted.editor.nvim.command(f"help {tag}")
+        assert f"*{tag}*" in scripted.editor.line
+
+
+def test_the_help_has_its_tags_wherever_they_can_be_written(scripted: Scripted, tmp_path: Path) -> None:
+    for name, mode in (("writable", 0o755), ("read-only", 0o555)):
+        folder = tmp_path / name
+        for part in ("doc", "plugin"):
+            shutil.copytree(REPOSITORY / "editors" / "nvim" / part, folder / part, ignore=lambda *_: ["tags"])
+        (folder / "doc").chmod(mode)
+        scripted.editor.lua("vim.g.loaded_midspan = nil vim.v.errmsg = ''")
+        scripted.editor.nvim.command(f"source {folder / 'plugin' / 'midspan.lua'}")
+        assert scripted.editor.lua("return vim.v.errmsg") == ""
+    assert "*midspan-trouble*" in (tmp_path / "writable" / "doc" / "tags").read_text()
+    scripted.editor.lua("vim.opt.runtimepath:prepend(...)", str(tmp_path / "writable"))
+    scripted.editor.nvim.command("help midspan")
+    assert "*midspan" in scripted.editor.text
+
+
+def test_a_program_that_is_missing_is_told_once(scripted: Scripted) -> None:
+    scripted.editor.lua("vim.lsp.config('midspan', { cmd = { 'no-such-midspan', 'lsp' } })")
+    for name in ("b.lua", "b.py", "c.py"):
+        scripted.editor.nvim.command(f"edit {name}")
+    scripted.until_told("`no-such-midspan` is not executable; :checkhealth midspan")
+    assert len(scripted.messages) == 1
+
+
+def test_a_server_that_is_starting_is_not_called_missing(scripted: Scripted) -> None:
+    scripted.hold("initialize")
+    scripted.editor.lua("vim.lsp.get_clients({ name = 'midspan' })[1].name = 'another'")
+    scripted.editor.nvim.command("Midspan status")
+    scripted.until_told("no language server is attached; :checkhealth midspan")
+    scripted.editor.lua("vim.lsp.start({ name = 'midspan', cmd = vim.lsp.config.midspan.cmd })")
+    for command in ("Midspan status", "Midspan edit refill"):
+        scripted.editor.lua("messages = {}")
+        scripted.editor.nvim.command(command)
+        scripted.until_told("Midspan: the language server is starting")
 
 
 def test_no_module_is_loaded_and_no_key_taken_before_a_server_attaches(scripted: Scripted) -> None:

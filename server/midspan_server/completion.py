@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from midspan_engine.errors import InputError, MidspanError
-from midspan_engine.protocol import Candidate, EngineStatus, Filled
+from midspan_engine.protocol import EngineStatus, Filled
 from midspan_server.asking import fill_of, reason_not_to_ask
 from midspan_server.context import Context, Selected, context_at
 from midspan_server.debounce import Debounce
 from midspan_server.drafts import Watch
 from midspan_server.engine_client import EngineClient
+from midspan_server.engine_in_force import EngineInForce
 from midspan_server.feedback import Feedback
-from midspan_server.filters import Dropped, sifted
 from midspan_server.flights import Flights, Turn
 from midspan_server.gate import closed_gate
 from midspan_server.look_ahead import LookAhead
@@ -27,8 +25,9 @@ from midspan_server.memory import Memory
 from midspan_server.neighbours import Neighbours
 from midspan_server.notebooks import Notebooks
 from midspan_server.settings import Loaded, Trigger
+from midspan_server.sieve import Sieve
 from midspan_server.silence import SUPERSEDED, Offer, Silence, SilenceLog, Status
-from midspan_server.suggestion import Suggestion, Suggestions, reanchored
+from midspan_server.suggestion import Suggestions, reanchored
 from midspan_server.text import Position, Snapshot, TextDocument, valid
 
 T = TypeVar("T")
@@ -59,13 +58,11 @@ class Completer:
         self.neighbours = Neighbours()
         self._look_ahead = LookAhead()
         self._flights = Flights()
-        self._ids = itertools.count(1)
-        self._connect = connect
+        self._sieve = Sieve(self.log.dropped)
+        self._engine = EngineInForce(connect)
         self._tell = tell
         self._show = show
         self._watch = watch
-        self._engine: tuple[str | None, EngineClient] | None = None
-        self._chores: set[asyncio.Task[None]] = set()
 
     @property
     def loaded(self) -> Loaded:
@@ -169,8 +166,7 @@ class Completer:
         self._flights.end(uri, Silence("the document was closed"))
         self._memory.forget(uri)
         self.neighbours.forget(uri)
-        if self._engine is not None:
-            self._later(self._engine[1].forget(valid(uri)))
+        self._engine.forget(uri)
 
     def left_alone(self) -> dict[str, str]:
         """Returns the open documents in which nothing is completed, and why."""
@@ -179,13 +175,12 @@ class Completer:
 
     async def engine_status(self) -> EngineStatus | None:
         """Returns the state of the engine if this client has talked to it and it still runs."""
-        return await self._engine[1].status() if self._engine is not None else None
+        return await self._engine.status()
 
     async def close(self) -> None:
         """Leaves the engine."""
         self._look_ahead.drop()
-        if self._engine is not None:
-            await self._engine[1].close()
+        await self._engine.close()
 
     def context(
         self, document: TextDocument, offset: int, trigger: Trigger, selected: Selected | None = None
@@ -212,20 +207,14 @@ class Completer:
 
     def engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""
-        checkpoint = self.loaded.settings.checkpoint
-        if self._engine is None or self._engine[0] != checkpoint:
-            engine = self._connect(checkpoint)
-            if self._engine is not None:
-                self._later(self._engine[1].close())
-            self._engine = (checkpoint, engine)
-        return self._engine[1]
+        return self._engine.of(self.loaded.settings.checkpoint)
 
     def _offered(
         self, document: TextDocument, snapshot: Snapshot, context: Context, filled: Filled
     ) -> Suggestions | Silence:
         if not filled.candidates:
             return Silence(filled.silence or "the model has nothing to offer here")
-        kept, reason = self._kept(context, filled.candidates)
+        kept, reason = self._sieve.kept(context, filled.candidates)
         if not kept:
             return Silence(reason)
         self._memory.keep(document.uri, context, kept)
@@ -245,33 +234,6 @@ class Completer:
             return
         fill = msgspec.structs.replace(fill_of(ahead, valid(document.uri), self.loaded.settings), priority="prefetch")
         filled = await self.engine_now().fill(fill)
-        kept, _ = self._kept(ahead, filled.candidates)
+        kept, _ = self._sieve.kept(ahead, filled.candidates)
         if self.documents.get(document.uri) is document:
             self._memory.keep(document.uri, ahead, kept)
-
-    def _kept(self, context: Context, candidates: tuple[Candidate, ...]) -> tuple[list[Suggestion], str]:
-        """Returns the different suggestions that pass the filters, and why the best of the others did not."""
-        kept: dict[str, Suggestion] = {}
-        reason = ""
-        for candidate in candidates:
-            text = sifted(candidate.text, context)
-            if isinstance(text, Dropped):
-                reason = reason or text.reason
-                self.log.dropped[text.reason] += 1
-            elif text not in kept:
-                whole = context.selected + text
-                kept[text] = Suggestion(
-                    context.start, context.end, whole, candidate.confidence, next(self._ids), candidate.complete
-                )
-        return list(kept.values()), reason
-
-    def _later(self, chore: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(_quietly(chore))
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
-
-
-async def _quietly(chore: Coroutine[object, object, None]) -> None:
-    """Runs what the user neither waits for nor can mend."""
-    with contextlib.suppress(MidspanError):
-        await chore

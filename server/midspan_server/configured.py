@@ -15,7 +15,7 @@ with_checkpoint = click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Model folder, of the settings' or the shipped one by default.",
+    help="Model folder. Default: the setting `checkpoint`, else the one that ships.",
 )
 with_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

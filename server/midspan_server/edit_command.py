@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from midspan_server.configured import launch_of, refuse_secrets, user_settings, with_checkpoint, with_json
-from midspan_server.presets import PRESETS, PresetId
+from midspan_server.presets import MEANINGS, PRESETS, PresetId
 from midspan_server.revision import Revision
 from midspan_server.revision_command import Form, serve
 from midspan_server.source import parse_range, read_source, read_stream
@@ -16,8 +16,18 @@ from midspan_server.source import parse_range, read_source, read_stream
 
 @click.command("edit")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--range", "span", metavar="L:C-L:C", required=True, help="The selection; lines and columns from 1.")
-@click.option("--preset", type=click.Choice([preset.id for preset in PRESETS]), help="What to do with it.")
+@click.option(
+    "--range",
+    "span",
+    metavar="L:C-L:C",
+    required=True,
+    help="The selection, without the character at its end; lines and columns from 1.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice([preset.id for preset in PRESETS]),
+    help="; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items()) + ".",
+)
 @click.option("--instruction", metavar="TEXT", help="What to change, for a checkpoint that follows instructions.")
 @click.option(
     "--strength", type=click.FloatRange(0, 1, min_open=True), metavar="S", help="Share written anew, above 0, up to 1."

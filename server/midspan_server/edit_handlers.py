@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,11 +38,14 @@ from midspan_server.rpc import Server
 from midspan_server.silence import internal_error
 from midspan_server.sync import position_of
 from midspan_server.text import Span, TextDocument
+from midspan_server.work_done import WorkDone
 
 logger = logging.getLogger(__name__)
 
 KIND = "refactor.rewrite.midspan"
 TITLE = "Midspan: editing"
+TOKEN = "midspan/editing"
+"""What the token of each progress begins with that the server creates."""
 MAX_OFFERED = 200_000
 """Characters of a document in which code actions are offered: editors ask whenever the cursor moves. Chosen."""
 
@@ -96,7 +100,7 @@ class EditHandlers:
 
     async def _apply(self, serve: Callable[..., Awaitable[EditResult]], params: P) -> None:
         """Runs an edit for a client that does not preview it, and sends it as one versioned change."""
-        result = await self._run(serve, params)
+        result = await self._run(serve, params, is_command=True)
         if result.silence is not None:
             self._say(result.silence)
             return
@@ -118,39 +122,47 @@ class EditHandlers:
         if result.message is not None:
             self._say(result.message)
 
-    async def _run(self, serve: Callable[..., Awaitable[EditResult]], params: P) -> EditResult:
+    async def _run(
+        self, serve: Callable[..., Awaitable[EditResult]], params: P, *, is_command: bool = False
+    ) -> EditResult:
         """Runs an edit with its progress shown and its canvas watched, where somebody looks."""
         try:
-            with self._watch.follow(params.text_document.uri) as show, self._progress(params) as report:
+            with self._watch.follow(params.text_document.uri) as show, self._progress(params, is_command) as report:
                 return await serve(params, _both(show, report))
         except Exception as error:
             logger.exception("request %s failed", self._server.protocol.msg_id)
             return self._editor.silent(params.text_document, internal_error(error))
 
     @contextlib.contextmanager
-    def _progress(self, params: EditParams | HolesParams) -> Iterator[OnDraft | None]:
-        """Yields who reports the progress of a request under the client's token, None where there is none."""
-        token = params.work_done_token
-        if token is None:
+    def _progress(self, params: EditParams | HolesParams, is_command: bool) -> Iterator[OnDraft | None]:
+        """Yields who reports the progress of a request, None where nobody looks."""
+        token, task = params.work_done_token, asyncio.current_task()
+        assert task is not None, "handlers of requests run as tasks"
+        shown: WorkDone | None = None
+        if token in self._server.work_done_progress.tokens:
+            logger.warning("a request ran without progress: its token is in use")
+        elif token is not None:
+            # window/workDoneProgress/cancel ends the request as $/cancelRequest does
+            shown = WorkDone(self._server, token, TITLE, task.cancel)
+            shown.begin()
+        elif is_command:
+            # Clients give a command no token and show its error as a failure: cancelled, it ends with a silence.
+            withdraw = partial(self._editor.withdraw, params.text_document.uri)
+            shown = WorkDone.offered(self._server, TOKEN, TITLE, withdraw)
+        if shown is None:
             yield None
             return
-        progress = self._server.work_done_progress
-        progress.begin(token, types.WorkDoneProgressBegin(title=TITLE, percentage=0, cancellable=True))
-        task, last = asyncio.current_task(), 0
-        # window/workDoneProgress/cancel ends the request as $/cancelRequest does
-        progress.tokens[token].add_done_callback(lambda ended: task.cancel() if task and ended.cancelled() else None)
+        last = 0
 
         def report(draft: Draft) -> None:
             nonlocal last
             last = max(last, min(int(draft.share * 100), 100))  # a percentage never falls
-            message = f"pass {draft.step}"
-            progress.report(token, types.WorkDoneProgressReport(message=message, percentage=last))
+            shown.report(last, f"pass {draft.step}")
 
         try:
             yield report
         finally:
-            progress.end(token, types.WorkDoneProgressEnd())
-            progress.tokens.pop(token, None)
+            shown.end()
 
     def _code_action(self, params: types.CodeActionParams) -> list[types.CodeAction]:
         only = params.context.only

@@ -23,6 +23,7 @@ from midspan_server.stretch import Stretch
 from midspan_server.text import TextDocument, valid
 
 MOVED = Silence("the text changed meanwhile; ask again")
+WITHDRAWN = Silence("the edit was cancelled")
 
 
 class Editor:
@@ -52,6 +53,10 @@ class Editor:
             return Revision.of_holes(plain.text, self._find(params, plain, language))
 
         return await self._answer(params.text_document, revision, on_draft)
+
+    def withdraw(self, uri: str) -> None:
+        """Answers the edit of a document that is under way, if there is one, and withdraws it from the engine."""
+        self._flights.end(uri, WITHDRAWN)
 
     def has_holes(self, plain: PlainText, start: int, end: int, language: str) -> bool:
         """Says whether there is a hole between two offsets of a plain text."""

@@ -13,12 +13,13 @@ from midspan_engine.protocol import Fill
 from midspan_server.answer import json_answer, piped_answer, print_answer
 from midspan_server.asking import fill_of
 from midspan_server.configured import launch_of, refuse_secrets, user_settings, with_checkpoint, with_json
-from midspan_server.context import context_at
+from midspan_server.context import Context, context_at
 from midspan_server.language import language_of
 from midspan_server.one_question import ask
 from midspan_server.revision_command import Form, holes_of, serve
 from midspan_server.settings import MAX_TOKENS, Settings
-from midspan_server.source import Source, parse_position, read_source, read_stream
+from midspan_server.sieve import passing
+from midspan_server.source import parse_position, read_source, read_stream
 from midspan_server.text import snapshot
 
 
@@ -44,8 +45,18 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("fill")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--at", metavar="LINE:COL", help="The gap: line and column, both counted from 1.")
-@click.option("--holes", is_flag=True, help="Fill empty calls, stubs and markers instead, and print the difference.")
-@click.option("--range", "span", metavar="L:C-L:C", help="Where to look for holes; everywhere by default.")
+@click.option(
+    "--holes",
+    is_flag=True,
+    help="Fill empty calls, stubs and markers instead, and print the difference. An empty call counts as a hole even "
+    "where it is right; narrow with --range.",
+)
+@click.option(
+    "--range",
+    "span",
+    metavar="L:C-L:C",
+    help="Where to look for holes, without the character at its end; everywhere by default.",
+)
 @click.option("--marker", metavar="TEXT", help="What stands for a hole, instead of the setting's.")
 @click.option("--apply", is_flag=True, help="With --holes: change the file.")
 @with_json
@@ -72,8 +83,10 @@ def command(
 ) -> None:
     """Fill the gap at LINE:COL of FILE, or its holes, and print what was found.
 
-    On a terminal the lines around the gap are shown; into a pipe goes the text alone. The exit status is 0 for an
-    answer, which may be silence with a reason, 2 for input that cannot be used, 1 for a failure of Midspan.
+    On a terminal the lines around the gap are shown; into a pipe goes the text alone. Prints every answer, however
+    doubtful; editors show less (--min-confidence). What the editors' filters would mend or drop, such as a bracket that
+    is closed twice, is mended or dropped here too. The exit status is 0 for an answer, which may be silence with a
+    reason, 2 for input that cannot be used, 1 for a failure of Midspan.
     """
     wished = msgspec.convert(wish, Wish)
     if holes == (at is not None) or (not holes and (span or marker or apply)):
@@ -94,8 +107,10 @@ def command(
         serve(source, revision, form, launch_of(checkpoint, loaded), loaded.settings)
         return
     offset = source.offset(position)
-    request = request_of(source, offset, wished, loaded.settings)
-    filled = ask(launch_of(checkpoint, loaded), request, "midspan fill")
+    language = language_of(source.path, source.text)
+    context = context_at(snapshot(source.text), offset, "invoked", language=language)
+    request = request_of(source.path, context, wished, loaded.settings)
+    filled = passing(ask(launch_of(checkpoint, loaded), request, "midspan fill"), context)
     if as_json:
         click.echo(json_answer(filled, source))
     elif sys.stdout.isatty():
@@ -106,14 +121,9 @@ def command(
             click.echo(f"midspan: no suggestion: {filled.silence}", err=True)
 
 
-def request_of(source: Source, offset: int, wish: Wish, settings: Settings) -> Fill:
-    """Returns the request that an editor would send at this place, changed by what the options say.
-
-    Raises InputError for a line that is too long.
-    """
-    language = language_of(source.path, source.text)
-    context = context_at(snapshot(source.text), offset, "invoked", language=language)
-    request = fill_of(context, source.path.absolute().as_uri(), settings, multi_line=wish.multi_line)
+def request_of(path: Path, context: Context, wish: Wish, settings: Settings) -> Fill:
+    """Returns the request that an editor would send at this place of a file, changed by what the options say."""
+    request = fill_of(context, path.absolute().as_uri(), settings, multi_line=wish.multi_line)
     return msgspec.structs.replace(
         request,
         max_tokens=wish.max_tokens or request.max_tokens,

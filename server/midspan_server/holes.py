@@ -7,7 +7,7 @@ from bisect import bisect, bisect_left
 from collections.abc import Iterable
 from keyword import kwlist
 
-from midspan_server.python_code import closers, uncoded_spans
+from midspan_server.python_code import annotates, closers, uncoded_spans
 from midspan_server.stretch import Stretch
 
 NO_HOLES = "there is no hole here: no empty call, no body of ... or pass, and no {marker}"
@@ -56,7 +56,11 @@ def _python_holes(text: str, start: int, end: int) -> list[Stretch]:
     hidden, closed = uncoded_spans(text), closers(text)
     bracketed = _outermost(closed.items())
     bodies = [Stretch(*each.span(1), False) for each in _BODY.finditer(text, start, end)]
-    bodies += [Stretch(*each.span(1)) for each in _INLINE_BODY.finditer(text, start, end)]
+    bodies += [
+        Stretch(*each.span(1))
+        for each in _INLINE_BODY.finditer(text, start, end)
+        if not annotates(text[text.rfind("\n", 0, each.start()) + 1 : each.start()])
+    ]
     names = [each.end() for each in _DEFINITION.finditer(text)]
     defined = {closed[at] + 1 if at in closed and text[at] == "[" else at for at in names}
     calls = [

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
-
-from lsprotocol import types
-from pygls.exceptions import JsonRpcException
-
 from midspan_server.rpc import Server
+from midspan_server.work_done import WorkDone
 
 TITLE = "Midspan: loading the model"
 TOKEN = "midspan/loading"
@@ -21,29 +15,15 @@ class LoadingProgress:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._numbers = itertools.count(1)
-        self._share: float | None = None
-        self._showing: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
+        self._shown: WorkDone | None = None
 
     def __call__(self, share: float | None) -> None:
         """Takes how much is done, 0..1, or None when it is over."""
-        window = self._server.client_capabilities.window
-        if not (window and window.work_done_progress):
+        if share is None:
+            if self._shown is not None:
+                self._shown.end()
+            self._shown = None
             return
-        self._share = share
-        self._news.set()
-        if share is not None and (self._showing is None or self._showing.done()):
-            self._showing = asyncio.create_task(self._show(f"{TOKEN}/{next(self._numbers)}"))
-
-    async def _show(self, token: str) -> None:
-        progress = self._server.work_done_progress
-        with contextlib.suppress(JsonRpcException):  # a client that refuses the token is told nothing
-            # Shielded: pygls cannot bear that a request of ours is cancelled before its answer comes.
-            await asyncio.shield(progress.create_async(token))
-            progress.begin(token, types.WorkDoneProgressBegin(title=TITLE, percentage=0, cancellable=False))
-            while (share := self._share) is not None:
-                progress.report(token, types.WorkDoneProgressReport(percentage=int(share * 100)))
-                self._news.clear()
-                await self._news.wait()
-            progress.end(token, types.WorkDoneProgressEnd())
+        self._shown = self._shown or WorkDone.offered(self._server, TOKEN, TITLE)
+        if self._shown is not None:
+            self._shown.report(int(share * 100))

@@ -14,6 +14,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 from lsprotocol import types
@@ -35,7 +36,7 @@ from midspan_server.loading import LoadingProgress
 from midspan_server.rpc import Server
 from midspan_server.settings import SECTION, Source, Trigger, client_source, load, read_user_file, user_file
 from midspan_server.silence import STATUS, Silence, Status, internal_error
-from midspan_server.stdio import open_stdio
+from midspan_server.stdio import Connection, open_stdio
 from midspan_server.suggestion import Suggestions
 from midspan_server.sync import Sync, position_of
 from midspan_server.text import Encoding, valid
@@ -66,6 +67,7 @@ class Front:
         edits = EditHandlers(self.server, self.completer, watch)
         self._loading = LoadingProgress(self.server)
         self._client_name = ""
+        self._counter = uuid4().hex
         self.is_exiting = False
         self._sync = Sync(self.completer)
         self._command_line = Source("the command line", {"checkpoint": checkpoint} if checkpoint else {})
@@ -212,7 +214,8 @@ class Front:
 
     def _engine_report(self) -> Report:
         log = self.completer.log
-        return Report(counts=dict(log.counts), silences=tuple(valid(silence.reason) for silence in log.last))
+        silences = tuple(valid(silence.reason) for silence in log.last)
+        return Report(counts=dict(log.counts), silences=silences, counter=self._counter)
 
     def _tell(self, message: str) -> None:
         """Shows a warning to the user, once."""
@@ -237,11 +240,15 @@ def serve_stdio(log_level: str = "WARNING", checkpoint: str | None = None) -> in
     if log_level != "DEBUG":
         # pygls quotes messages, and with them source code, in its own log, even in that of errors.
         logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
-    return asyncio.run(_serve(Front(checkpoint)))
+    return asyncio.run(_serve_stdio(Front(checkpoint)))
 
 
-async def _serve(front: Front) -> int:
-    connection = await open_stdio()
+async def _serve_stdio(front: Front) -> int:
+    return await serve(front, await open_stdio())
+
+
+async def serve(front: Front, connection: Connection) -> int:
+    """Serves one client until it leaves; returns the exit status."""
     protocol = front.server.protocol
     protocol.set_writer(connection)
     try:

@@ -9,7 +9,7 @@ import msgspec
 
 from midspan_engine.errors import InputError
 from midspan_server.holes import STUB
-from midspan_server.python_code import opens_block, width_of
+from midspan_server.python_code import annotates, opens_block, width_of
 from midspan_server.stretch import Stretch
 
 PresetId = Literal["refill", "touch_up", "rewrite", "body", "tail"]
@@ -23,6 +23,15 @@ class Preset(msgspec.Struct, frozen=True):
     strength: float
     """Which share of the stretch is denoised anew."""
 
+
+MEANINGS: dict[PresetId, str] = {
+    "refill": "write it anew",
+    "touch_up": "change few words",
+    "rewrite": "change most",
+    "body": "write the body of the block whose first line is selected",
+    "tail": "write the end of the last line anew",
+}
+"""What each preset does, in the words of the command line."""
 
 PRESETS = (
     Preset("refill", "Fill the selection anew", 1.0),
@@ -124,7 +133,8 @@ def _header(lines: list[str], at: int) -> int:
 def _opens_stub(line: str) -> bool:
     """Says whether a line holds a block whose body is a stub behind the colon."""
     head, colon, rest = line.rpartition(":")
-    return bool(colon) and opens_block(head + ":") and STUB.match(rest.lstrip()) is not None
+    is_header = bool(colon) and opens_block(head + ":") and not annotates(head)
+    return is_header and STUB.match(rest.lstrip()) is not None
 
 
 def _indented(lines: list[str], header: int) -> str:

@@ -1,10 +1,12 @@
 """Reads pieces of Python well enough to judge what is inserted into them: brackets, open strings, indentation.
 
-Pieces are cut anywhere, so nothing here parses; what is not Python is not judged with it.
+Pieces are cut anywhere, so nothing here but the target of an annotation is parsed; what is not Python is not judged
+with it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -25,6 +27,9 @@ _UNCODED = re.compile(_STRING_OR_COMMENT)
 _PIECE = re.compile(_STRING_OR_COMMENT + r"|[()\[\]{}\n]")
 _DEFINITION = re.compile(r"^[ \t]*(?:(?:async )?def \w+\(|class \w+[(:])", re.MULTILINE)
 _BRACKET = re.compile(r"[()\[\]{}]")
+_SEQUENCE_PATTERN = re.compile(r"[ \t]*case[ \t]+\[")
+_LONGEST_TARGET = 1000
+"""Characters before the colon that are read as a target. Chosen: above what anybody writes; it spares the parser."""
 
 
 def current_block(prefix: str) -> str:
@@ -115,6 +120,18 @@ def statement_starts(code: str) -> list[int]:
 def opens_block(line: str) -> bool:
     """Says whether an indented line must follow a line, or a statement of several."""
     return bare(line).rstrip().endswith(":")
+
+
+def annotates(head: str) -> bool:
+    """Says whether the colon behind a piece of a line annotates a name, an attribute or an item, and opens no block."""
+    if len(head) > _LONGEST_TARGET or _SEQUENCE_PATTERN.match(head):
+        return False
+    try:
+        # Without the texts of strings, whose escapes the parser warns of.
+        last = ast.parse(_UNCODED.sub("''", head).strip() + ": ...").body[-1]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
+        return False
+    return isinstance(last, ast.AnnAssign) and last.value is None
 
 
 def width_of(line: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -23,6 +23,7 @@ MAX_EDITED = 16_000
 MAX_HOLES = 64
 """Holes of one request; more are left for the next. Chosen."""
 
+UNCHANGED = "the model would change nothing here"
 UNSYNTACTIC = Dropped("the change would break the syntax of the file")
 
 
@@ -119,45 +120,63 @@ def request_of(revision: Revision, first: Context, last: Context, document: str,
 def outcome_of(revision: Revision, filled: Filled, first: Context) -> Answer:
     """Returns what the engine's answer comes to; `first` surrounds the start of the first stretch."""
     if not filled.candidates:
-        return Answer((), filled.silence or "the model has nothing to offer here", filled)
+        silence = filled.silence or "the model has nothing to offer here"
+        return Answer((), silence if revision.n_holes is None else f"{_count(revision, 0)}: {silence}", filled)
     changes, reasons = _changes_of(revision, filled.candidates[0], first)
     if not changes:
-        return Answer((), reasons[0] if reasons else "the model would change nothing here", filled)
+        return Answer((), _silence_of(revision, reasons), filled)
     return Answer(tuple(changes), None, filled, _message_of(revision, changes, reasons))
 
 
-def _changes_of(revision: Revision, found: Candidate, first: Context) -> tuple[list[Hunk], list[str]]:
-    """Returns the changes to the text that stand every test, and why others do not."""
+def _changes_of(revision: Revision, found: Candidate, first: Context) -> tuple[list[Hunk], dict[int, str]]:
+    """Returns the changes to the text that stand every test, and by offset why others do not."""
     kept: list[Hunk] = []
-    reasons: list[str] = []
+    reasons: dict[int, str] = {}
     for stretch, gap in zip(revision.stretches, found.gaps, strict=True):
         old = revision.text[stretch.start : stretch.end]
         if gap == old:
             continue
         if revision.is_whole and old.strip() and old.strip() in gap:
-            reasons.append("the model would write another hole")
+            reasons[stretch.start] = "the model would write another hole"
             continue
         if not revision.is_whole:
             kept += (change.moved(stretch.start) for change in hunks(old, gap))
             continue
         text = sifted(gap, _context(revision.text, stretch, kept, first))
         if isinstance(text, Dropped):
-            reasons.append(text.reason)
+            reasons[stretch.start] = text.reason
         elif not STUB.fullmatch(text.strip()):
             kept.append(Hunk(stretch.start, stretch.end, stretch.lead + text))
     sound = fitting(revision.text, kept, first.language)
-    if len(sound) < len(kept):
-        reasons.append(UNSYNTACTIC.reason)
+    reasons |= {change.start: UNSYNTACTIC.reason for change in kept if change not in sound}
     return sound, reasons
 
 
-def _message_of(revision: Revision, changes: Sequence[Hunk], reasons: Sequence[str]) -> str | None:
+def _silence_of(revision: Revision, reasons: Mapping[int, str]) -> str:
+    """Returns why nothing is changed: of an edit the first reason, of holes that of each with its lines."""
+    if revision.n_holes is None:
+        return next(iter(reasons.values()), UNCHANGED)
+    lines: dict[str, list[int]] = {}
+    for stretch in revision.stretches:
+        line = revision.text.count("\n", 0, stretch.start) + 1
+        lines.setdefault(reasons.get(stretch.start, UNCHANGED), []).append(line)
+    told = []
+    for reason, found in lines.items():
+        several = dict.fromkeys(found)
+        told.append(f"{'line' if len(several) == 1 else 'lines'} {', '.join(map(str, several))}: {reason}")
+    return f"{_count(revision, 0)}: {'; '.join(told)}"
+
+
+def _count(revision: Revision, n_filled: int) -> str:
+    return f"filled {n_filled} of {revision.n_holes} {'hole' if revision.n_holes == 1 else 'holes'}"
+
+
+def _message_of(revision: Revision, changes: Sequence[Hunk], reasons: Mapping[int, str]) -> str | None:
     """Returns in words how many holes were filled and what became of the others, None for an edit."""
     if revision.n_holes is None:
         return None
     n_left = revision.n_holes - len(revision.stretches)
-    told = [f"filled {len(changes)} of {revision.n_holes} {'hole' if revision.n_holes == 1 else 'holes'}"]
-    told += dict.fromkeys(reasons)
+    told = [_count(revision, len(changes)), *dict.fromkeys(reasons.values())]
     return "; ".join(told + ([f"{n_left} further down were left for the next time"] if n_left else []))
 
 

@@ -6,17 +6,20 @@
 - The connection ends with the process that the client names in `initialize`.
 - `exit` ends the reading loop instead of raising SystemExit inside the event loop.
 - Parameters that the protocol does not know stay as they are; pygls makes tuples with names of them.
+- A command is the task of its request, so that `$/cancelRequest` and `shutdown` end it; pygls lets it run on at the
+  one and fails at the other.
 - Errors never pop up in the editor; they are logged without the message that caused them.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, default_converter
 
@@ -46,6 +49,7 @@ class Protocol(LanguageServerProtocol):
         super().__init__(server, converter)
         for method in _OURS:
             del self.fm.builtin_features[method]
+        self.fm.builtin_features[types.WORKSPACE_EXECUTE_COMMAND] = self._run_command
         self.is_initialized = False
         self._connection: Connection | None = None
 
@@ -84,6 +88,13 @@ class Protocol(LanguageServerProtocol):
         """Tells the client why nothing more is read."""
         logger.error("left the client: %s", reason)
         self._send_error(None, types.ErrorCodes.ParseError, reason)
+
+    async def _run_command(self, params: types.ExecuteCommandParams) -> Any:
+        command = self.fm.commands.get(params.command)
+        if command is None:
+            raise JsonRpcInvalidParams(f"there is no command {params.command}")
+        result = command(*(params.arguments or ()))
+        return await result if inspect.isawaitable(result) else result
 
     def _dispatch(self, data: dict[str, Any], method: str | None, request_id: int | str | None) -> None:
         try:

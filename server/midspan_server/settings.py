@@ -32,7 +32,7 @@ Trigger = Literal["automatic", "invoked"]
 
 Eagerness = Literal["reserved", "balanced", "eager"]
 
-CONFIDENCE: dict[Eagerness, float] = {"reserved": 0.4, "balanced": SHOWN_CONFIDENCE, "eager": 0.1}
+CONFIDENCE: dict[Eagerness, float] = {"reserved": 0.25, "balanced": SHOWN_CONFIDENCE, "eager": 0.1}
 """The confidence that each asks for; SHOWN_CONFIDENCE says what comes of it."""
 
 FOREIGN_KEYS = frozenset({"trace", "$schema"})

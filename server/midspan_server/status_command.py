@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import click
@@ -23,6 +24,9 @@ QUIET_S = 30.0
 seconds; a disk on the network may take longer.
 """
 
+_WIDEST = 10_000
+"""Columns, more than two paths of the longest kind take."""
+
 
 @click.command("status")
 @with_checkpoint
@@ -36,7 +40,9 @@ def command(checkpoint: Path | None, as_json: bool) -> None:
     elif status is None:
         click.echo("No engine is running. It starts with the first fill, or with `midspan engine start`.")
     else:
-        Console(highlight=False).print(status_table(status, launch))
+        # Into a pipe go whole lines: what is cut into pieces cannot be searched or copied.
+        width = None if sys.stdout.isatty() else _WIDEST
+        Console(highlight=False, width=width).print(status_table(status, launch))
 
 
 async def ask_status(launch: Launch) -> EngineStatus | None:
@@ -59,7 +65,7 @@ def status_table(status: EngineStatus, launch: Launch) -> Table:
         "weights": status.weights or "unknown",
         "budget": status.budget or "not counted yet",
         "clients": "\n".join(map(_client, status.clients)),
-        "clients that left": "\n".join(_gone(*each) for each in sorted(status.gone.items())) or "none that had counted",
+        "clients that left": "\n".join(_gone(*each) for each in sorted(status.gone.items())) or "none",
         "documents": f"{status.n_documents}, whose caches take {_mib(status.cache_bytes)}",
         "fills": f"{status.n_fills}, {status.n_waiting} waiting" + _counts(status.counts),
         "last silences": "\n".join(dict.fromkeys(silences)) or "none",

@@ -12,6 +12,7 @@ import logging
 import os
 import stat
 import sys
+from typing import BinaryIO
 
 from midspan_engine.errors import InputError
 
@@ -120,10 +121,15 @@ async def open_stdio() -> Connection:
     for stream in (sys.stdin, sys.stdout):
         if stream is None or not _is_pipe(stream.fileno()):
             raise InputError("the language server talks over pipes, not files or devices; let an editor start it")
+    return await open_pipes(sys.stdin.buffer, sys.stdout.buffer)
+
+
+async def open_pipes(incoming: BinaryIO, outgoing: BinaryIO) -> Connection:
+    """Returns the connection of two pipes, which it closes."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=READ_CHUNK)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    transport, pipe = await loop.connect_write_pipe(lambda: _Outgoing(reader), sys.stdout.buffer)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
+    transport, pipe = await loop.connect_write_pipe(lambda: _Outgoing(reader), outgoing)
     return Connection(reader, transport, pipe)
 
 

@@ -9,6 +9,7 @@ local capabilities = {
   positionEncoding = "utf-16",
   textDocumentSync = { openClose = true, change = 2 },
   inlineCompletionProvider = {},
+  codeActionProvider = true,
 }
 
 script.answers.initialize = function()

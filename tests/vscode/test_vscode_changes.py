@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 from polling import poll
 from sample import with_holes
 from window import Window
+from workbench import Workbench, run_midspan
 
 pytestmark = pytest.mark.e2e
 
@@ -164,6 +167,19 @@ def test_a_preset_picked_from_the_list_edits_the_selection(window: Window, file:
     window.screenshot("edit")
 
 
+def test_an_edit_is_cancelled_where_its_progress_is_shown(window: Window, workbench: Workbench, file: Path) -> None:
+    pid = run_midspan(workbench, "status")["engine"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        window.start("midspan.fillHoles")
+        window.page.locator(".notification-list-item").get_by_role("button", name="Cancel").click()
+        poll(lambda: not window.messages, lambda: f"the progress stayed: {window.messages}")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert not window.run(PREVIEW)
+    assert text_of(window, file) == HOLES
+
+
 def test_an_edit_with_nothing_to_do_says_why(window: Window) -> None:
     window.start("midspan.editSelection")
     window.page.locator(".quick-input-widget .monaco-list-row").first.wait_for()
@@ -201,3 +217,23 @@ def test_the_canvas_is_watched_in_a_panel_while_it_settles(window: Window) -> No
     assert re.search(r"pass \d+ \(last\): \d+ of \d+ slots filled", canvas.locator("#caption").inner_text())
     assert "self.items" in canvas.locator("#canvas").inner_text()
     window.screenshot("canvas")
+
+
+def test_while_the_panel_is_closed_no_draft_is_sent(window: Window) -> None:
+    window.command("midspan.watchCanvas")
+    window.page.frame_locator("iframe.webview").frame_locator("iframe").locator("#caption").wait_for()
+    # The panel goes, so its place as the listener is free.
+    window.run(
+        """
+        const tabs = vscode.window.tabGroups.all.flatMap(({ tabs }) => tabs);
+        await vscode.window.tabGroups.close(tabs.filter(({ input }) => input instanceof vscode.TabInputWebview));
+        globalThis.nDrafts = 0;
+        const { client } = vscode.extensions.getExtension("midspan.midspan").exports;
+        client.onNotification("midspan/draft", () => globalThis.nDrafts++);
+        """
+    )
+    window.start("midspan.fillHoles")
+    previewed(window)
+    assert window.run("return globalThis.nDrafts") == 0
+    window.command("midspan.restart")  # a new client, to which the panel listens again
+    window.wait_for_server()

@@ -162,27 +162,23 @@ def test_the_log_is_shown(window: Window) -> None:
     window.page.locator(".part.panel .output-view, .part.panel .monaco-editor").first.wait_for()
 
 
-def test_a_missing_server_is_offered_for_installation_and_found_in_the_venv(
+def test_a_missing_server_is_told_with_how_to_install_it_and_found_in_the_venv(
     window: Window, path_of_the_host: None
 ) -> None:
     window.run("process.env.PATH = ''")
     window.command("midspan.restart")
     window.wait_for_status("failed: The program midspan is neither on PATH nor in the workspace's .venv")
-    window.page.get_by_role("button", name="Install in Terminal").click()
-    poll(lambda: "pip install midspan" in terminal_text(window), "the command is not in the terminal", START_S)
+    window.page.get_by_role("button", name="Open Setting").wait_for()
+    window.page.get_by_role("button", name="How to install").click()
+    window.page.get_by_role("tab", name="Preview readme.md").wait_for()
+    window.command("workbench.action.closeActiveEditor")
     programs = window.folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     (programs / "midspan").symlink_to(PROGRAMS / "midspan")
-    window.run("vscode.window.terminals.find(({ name }) => name === 'Install Midspan').dispose()")
+    window.command("midspan.restart")
     window.wait_for_server()
     window.wait_for_status("Midspan is ready")
     shutil.rmtree(window.folder / ".venv")
-
-
-def terminal_text(window: Window) -> str:
-    window.command("workbench.action.terminal.selectAll")
-    window.command("workbench.action.terminal.copySelection")
-    return str(window.run("return await vscode.env.clipboard.readText()"))
 
 
 def test_a_wrong_path_is_named_and_its_setting_opened(window: Window) -> None:
@@ -192,6 +188,28 @@ def test_a_wrong_path_is_named_and_its_setting_opened(window: Window) -> None:
     window.page.locator(".settings-editor").wait_for()
     window.run("await vscode.workspace.getConfiguration('midspan').update('path', undefined, false)")
     window.wait_for_server()
+
+
+def test_a_program_named_in_the_settings_is_started_instead_of_the_one_on_path(
+    window: Window, workbench: Workbench, tmp_path: Path
+) -> None:
+    named = tmp_path / "named-midspan"
+    named.write_text(f'#!/bin/sh\nexec "{PROGRAMS / "midspan"}" "$@"\n')
+    named.chmod(0o755)
+    update = "await vscode.workspace.getConfiguration('midspan').update('path', values[0] || undefined, false)"
+    window.run(update, str(named))
+    executable = "return vscode.extensions.getExtension('midspan.midspan').exports.client?.serverProcess?.spawnfile"
+    poll(lambda: window.run(executable) == str(named), "the named program was not started")
+    window.wait_for_server()
+    assert window.type_until_ghost(LINE.strip())
+    window.run(update, "")
+    window.wait_for_server()
+
+
+def test_the_extension_runs_on_the_side_of_the_files(window: Window) -> None:
+    """The workbench is a page, so its extension host is a remote one, as over SSH or in WSL."""
+    found = window.run("return [vscode.extensions.getExtension('midspan.midspan').extensionKind, vscode.env.uiKind]")
+    assert found == [2, 2], "ExtensionKind.Workspace, UIKind.Web"
 
 
 def test_every_command_of_the_extension_is_in_a_test() -> None:

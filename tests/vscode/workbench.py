@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,13 +141,15 @@ class Workbench:
 
     @classmethod
     @contextmanager
-    def running(cls, home: Path, vsix: Path) -> Iterator[Workbench]:
-        """Runs a workbench with an empty profile, into which `vsix` is installed, while the block lasts."""
+    def running(cls, home: Path, vsix: Path, settings: Mapping[str, object] = _USER_SETTINGS) -> Iterator[Workbench]:
+        """Runs a workbench with an empty profile but for the user's settings, into which `vsix` is installed, while
+        the block lasts.
+        """
         # Here, so that the ordinary tests are collected without a browser's driver.
         from playwright.sync_api import sync_playwright
 
         folders = Folders(home)
-        _furnish(folders, vsix)
+        _furnish(folders, vsix, settings)
         with _listening(folders.probe) as listener, _server(folders) as address, sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=_chromium(), args=_CHROMIUM_FLAGS, timeout=START_S * 1e3, env=folders.environment()
@@ -178,13 +180,13 @@ class Workbench:
         return logs[-1].read_text(errors="replace") if logs else "empty"
 
 
-def _furnish(folders: Folders, vsix: Path) -> None:
+def _furnish(folders: Folders, vsix: Path, settings: Mapping[str, object]) -> None:
     for folder in (folders.user, folders.extensions, folders.home / "xdg"):
         folder.mkdir(parents=True, exist_ok=True)
     (folders.home / "xdg").chmod(0o700)
     # VS Code takes PATH from a login shell, as it is set up here.
     (folders.home / ".bash_profile").write_text(f'export PATH="{PROGRAMS}:$PATH"\n')
-    (folders.user / "settings.json").write_bytes(msgspec.json.encode(_USER_SETTINGS))
+    (folders.user / "settings.json").write_bytes(msgspec.json.encode(settings))
     shutil.copytree(_PROBE, folders.extensions / "midspan-tests.midspan-probe-0.0.1")
     done = subprocess.run(
         [_executable(), *_places(folders), "--install-extension", str(vsix), "--accept-server-license-terms"],

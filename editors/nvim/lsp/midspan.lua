@@ -17,6 +17,14 @@ return {
       params.initializationOptions = vim.tbl_extend("keep", config.init_options or {}, { popup = popup })
     end
   end,
+  commands = {
+    ["midspan.applyEdit"] = function(command, ctx)
+      require("midspan.edit").command("midspan/edit", command, ctx)
+    end,
+    ["midspan.applyHoles"] = function(command, ctx)
+      require("midspan.edit").command("midspan/holes", command, ctx)
+    end,
+  },
   handlers = {
     ["midspan/status"] = function(_, result, ctx)
       require("midspan.status").remember(ctx.client_id, result)

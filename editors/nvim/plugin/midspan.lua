@@ -43,15 +43,42 @@ end, {
   end,
 })
 
+-- A checkout that no plugin manager installed has no tags of its help yet; where none can be written, there are none.
+local doc = vim.fs.joinpath(vim.fs.dirname(vim.fs.dirname(vim.fs.abspath(debug.getinfo(1, "S").source:sub(2)))), "doc")
+if not vim.uv.fs_stat(vim.fs.joinpath(doc, "tags")) then
+  pcall(vim.cmd.helptags, { vim.fn.fnameescape(doc), mods = { emsg_silent = true } })
+end
+
 local group = vim.api.nvim_create_augroup("midspan", {})
+vim.api.nvim_create_autocmd("FileType", {
+  group = group,
+  desc = "Midspan: say once that the program is missing, which Neovim only logs",
+  callback = function(event)
+    if not vim.lsp.is_enabled or not vim.lsp.is_enabled("midspan") or vim.bo[event.buf].buftype ~= "" then
+      return
+    end
+    local config = vim.lsp.config.midspan
+    local program = type(config.cmd) == "table" and config.cmd[1]
+    local is_wanted = not config.filetypes or vim.list_contains(config.filetypes, event.match)
+    if program and is_wanted and vim.fn.executable(program) == 0 then
+      vim.schedule(function()
+        vim.notify(("Midspan: `%s` is not executable; :checkhealth midspan"):format(program), vim.log.levels.WARN)
+      end)
+      return true -- once is enough
+    end
+  end,
+})
 vim.api.nvim_create_autocmd("LspAttach", {
   group = group,
-  desc = "Midspan: switch inline completion on in the buffer",
+  desc = "Midspan: switch inline completion on in the buffer, and go on watching the canvas",
   callback = function(event)
     local client = vim.lsp.get_client_by_id(event.data.client_id)
     -- Older ones lack what the adapter calls; checkhealth says so.
     if client and client.name == "midspan" and vim.fn.has("nvim-0.11") == 1 then
       require("midspan.guard").attach(client, event.buf)
+      if package.loaded["midspan.watch"] then
+        package.loaded["midspan.watch"].attach(client)
+      end
     end
   end,
 })

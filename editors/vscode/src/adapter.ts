@@ -1,5 +1,5 @@
 /** The language server of this window: started, stopped, and heard. */
-import { type Disposable, window } from "vscode";
+import { type Disposable, type Uri, window } from "vscode";
 import { LanguageClient, type LanguageClientOptions, type Middleware, State } from "vscode-languageclient/node";
 import { offerToInstall } from "./install";
 import { findServer, SECTION, serverSettings } from "./server";
@@ -21,6 +21,8 @@ export class Adapter implements Disposable {
   /** Starts and stops follow one another. */
   private last: Promise<void> = Promise.resolve();
 
+  constructor(private readonly extension: Uri) {}
+
   /** Returns the client if its server can be asked; otherwise tells the user why not. */
   get running(): LanguageClient | undefined {
     if (this.client?.state === State.Running) return this.client;
@@ -35,7 +37,7 @@ export class Adapter implements Disposable {
     this.stop();
     const command = findServer();
     if (command === undefined) {
-      const reason = offerToInstall(() => this.restart());
+      const reason = offerToInstall(this.extension);
       this.log.error(reason);
       this.status.local({ state: "failed", reason });
       return;

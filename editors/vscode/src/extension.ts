@@ -14,7 +14,7 @@ export interface Api {
 }
 
 export function activate({ extensionUri, subscriptions }: ExtensionContext): Api {
-  const adapter = new Adapter();
+  const adapter = new Adapter(extensionUri);
   const preview = new Preview();
   const changes = new Changes(adapter, preview);
   const canvas = new CanvasPanel(adapter, extensionUri);

@@ -17,7 +17,7 @@ from midspan_server.filters.repetition import repetition
 from midspan_server.filters.scope import scope
 from midspan_server.filters.verdict import Dropped, Filter
 
-FILTERS: tuple[Filter, ...] = (indentation, scope, repetition, overlap, balance, quotes, comment, blank)
+FILTERS: tuple[Filter, ...] = (indentation, scope, repetition, balance, overlap, quotes, comment, blank)
 PYTHON_FILTERS = frozenset((scope, balance, quotes, comment))
 """Those that read what they judge as Python."""
 

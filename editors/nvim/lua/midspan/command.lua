@@ -22,7 +22,7 @@ local function status()
     lines[#lines + 1] = ("Midspan: %s%s"):format(report.describe(client), note)
   end
   if #clients == 0 then
-    lines[#lines + 1] = "Midspan: no language server is attached; :checkhealth midspan says why"
+    lines[#lines + 1] = "Midspan: " .. report.absence()
   end
   vim.notify(table.concat(lines, "\n"))
 end

@@ -35,7 +35,7 @@ end
 function M.client_of(bufnr)
   local client = vim.lsp.get_clients({ bufnr = bufnr, name = "midspan" })[1]
   if not client then
-    say("no language server is attached; :checkhealth midspan says why", vim.log.levels.ERROR)
+    say(require("midspan.status").absence(bufnr), vim.log.levels.ERROR)
   end
   return client
 end
@@ -94,8 +94,9 @@ local function answer_for(bufnr, job)
     else
       preview.show(bufnr, result.edits, job.client.offset_encoding)
       local n = #result.edits
-      local what = given(result.message) or (n == 1 and "1 hunk" or n .. " hunks")
-      say(("%s; :Midspan accept or reject [all]"):format(what))
+      -- Nothing but the number of holes: a message of two lines asks for Enter.
+      local holes = (given(result.message) or ""):match("%d+ of %d+ holes?")
+      say(("%s; :Midspan accept | reject"):format(holes or n == 1 and "1 hunk" or n .. " hunks"))
     end
   end
 end
@@ -104,7 +105,7 @@ end
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 ---@param method string
----@param params table what the method takes besides the document and the token
+---@param params table what the method takes besides the token; the buffer as it is now where it names no document
 ---@param row integer line beside which progress is shown
 local function ask(client, bufnr, method, params, row)
   M.cancel(bufnr)
@@ -112,7 +113,8 @@ local function ask(client, bufnr, method, params, row)
   local job = { client = client, token = "midspan-" .. n_asked, what = method == "midspan/edit" and "edit" or "holes" }
   job.mark = vim.api.nvim_buf_set_extmark(bufnr, namespace, row, 0, {})
   running[bufnr] = job
-  params.textDocument = { uri = vim.uri_from_bufnr(bufnr), version = vim.lsp.util.buf_versions[bufnr] }
+  local now = { uri = vim.uri_from_bufnr(bufnr), version = vim.lsp.util.buf_versions[bufnr] }
+  params.textDocument = params.textDocument or now
   params.workDoneToken = job.token
   show_progress(bufnr, "Midspan: asked …")
   local is_sent, id = client:request(method, params, answer_for(bufnr, job), bufnr)
@@ -159,6 +161,15 @@ end
 function M.edit(client, bufnr, range, how)
   local params = { range = lsp_range(bufnr, range, client.offset_encoding) }
   ask(client, bufnr, "midspan/edit", vim.tbl_extend("error", params, how), range.row)
+end
+
+--- Previews what the server's command of a code action would do unseen.
+---@param method "midspan/edit"|"midspan/holes"
+---@param command lsp.Command
+---@param ctx { bufnr: integer, client_id: integer }
+function M.command(method, command, ctx)
+  local params = command.arguments[1]
+  ask(assert(vim.lsp.get_client_by_id(ctx.client_id)), ctx.bufnr, method, params, params.range.start.line)
 end
 
 --- Asks for the holes of a range, or of the whole buffer, to be filled together.

@@ -48,6 +48,15 @@ function M.ask(client, timeout_ms)
   return status
 end
 
+--- Gives why no server can be asked.
+---@param bufnr? integer nil where any buffer's would do
+---@return string
+function M.absence(bufnr)
+  local starting = vim.lsp.get_clients({ name = "midspan", bufnr = bufnr, _uninitialized = true })
+  return #starting > 0 and "the language server is starting"
+    or "no language server is attached; :checkhealth midspan says why"
+end
+
 --- Gives what the server last said, in one line.
 ---@param client vim.lsp.Client
 ---@return string

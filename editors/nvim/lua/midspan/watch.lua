@@ -28,6 +28,31 @@ local function is_open()
   return window ~= nil and vim.api.nvim_win_is_valid(window)
 end
 
+local function close()
+  if is_open() then
+    vim.api.nvim_win_close(window, true)
+  end
+  window = nil
+end
+
+---@param client vim.lsp.Client
+---@param enabled boolean
+local function ask(client, enabled)
+  client:request("midspan/watch", { enabled = enabled }, function(err)
+    if err and is_open() then
+      close()
+      vim.notify("Midspan: the canvas cannot be watched: " .. err.message, vim.log.levels.ERROR)
+    end
+  end)
+end
+
+---@param enabled boolean
+local function ask_all(enabled)
+  for _, client in ipairs(vim.lsp.get_clients({ name = "midspan" })) do
+    ask(client, enabled)
+  end
+end
+
 local function open()
   for group, link in pairs(LINKS) do
     vim.api.nvim_set_hl(0, group, { default = true, link = link })
@@ -46,13 +71,16 @@ local function open()
     focusable = false,
     title = " Midspan ",
   })
-end
-
-local function close()
-  if is_open() then
-    vim.api.nvim_win_close(window, true)
-  end
-  window = nil
+  vim.api.nvim_create_autocmd("WinClosed", {
+    desc = "Midspan: ask for no more drafts, however the window was closed",
+    pattern = tostring(window),
+    once = true,
+    callback = function()
+      window = nil
+      ask_all(false)
+    end,
+  })
+  ask_all(true)
 end
 
 ---@class midspan.Slot
@@ -90,21 +118,20 @@ function M.draw(draft)
   vim.api.nvim_win_set_config(window, { title = (" Midspan: pass %d "):format(draft.step) })
 end
 
+--- Asks a server that has just started for drafts, if they are watched.
+---@param client vim.lsp.Client
+function M.attach(client)
+  if is_open() then
+    ask(client, true)
+  end
+end
+
 --- Opens the window and asks the servers for drafts, or closes it and asks for no more.
 function M.toggle()
-  local is_wanted = not is_open()
-  if is_wanted then
-    open()
-  else
+  if is_open() then
     close()
-  end
-  for _, client in ipairs(vim.lsp.get_clients({ name = "midspan" })) do
-    client:request("midspan/watch", { enabled = is_wanted }, function(err)
-      if err then
-        close()
-        vim.notify("Midspan: the canvas cannot be watched: " .. err.message, vim.log.levels.ERROR)
-      end
-    end)
+  else
+    open()
   end
 end
 

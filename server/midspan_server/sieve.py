@@ -1,0 +1,52 @@
+"""From candidates of the engine to suggestions: each is filtered, what comes twice is offered once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from midspan_engine.protocol import Candidate, Filled
+from midspan_server.context import Context
+from midspan_server.filters import Dropped, sifted
+from midspan_server.suggestion import Suggestion
+
+
+class Sieve:
+    """Numbers the suggestions of one client, and counts by reason what it drops."""
+
+    def __init__(self, dropped: Counter[str]) -> None:
+        self._dropped = dropped
+        self._ids = itertools.count(1)
+
+    def kept(self, context: Context, candidates: Iterable[Candidate]) -> tuple[list[Suggestion], str]:
+        """Returns the different suggestions that pass the filters, and why the best of the others did not."""
+        kept: dict[str, Suggestion] = {}
+        reason = ""
+        for candidate in candidates:
+            text = sifted(candidate.text, context)
+            if isinstance(text, Dropped):
+                reason = reason or text.reason
+                self._dropped[text.reason] += 1
+            elif text not in kept:
+                whole = context.selected + text
+                kept[text] = Suggestion(
+                    context.start, context.end, whole, candidate.confidence, next(self._ids), candidate.complete
+                )
+        return list(kept.values()), reason
+
+
+def passing(filled: Filled, context: Context) -> Filled:
+    """Returns an answer with the different candidates that pass the filters, or the reason why none of them does."""
+    kept: dict[str, Candidate] = {}
+    reasons: list[str] = []
+    for candidate in filled.candidates:
+        text = sifted(candidate.text, context)
+        if isinstance(text, Dropped):
+            reasons.append(text.reason)
+        else:
+            kept.setdefault(text, msgspec.structs.replace(candidate, gaps=(text,)))
+    silence = filled.silence if kept or not reasons else reasons[0]
+    return msgspec.structs.replace(filled, candidates=tuple(kept.values()), silence=silence)
