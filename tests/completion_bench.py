@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,6 +43,18 @@ class Bench:
         self, at: Position, uri: str = URI, trigger: Trigger = "automatic", selected: Selected | None = None
     ) -> Suggestions | Silence:
         return await self.completer.complete(uri, at, trigger, selected)
+
+    async def held(self, at: Position, uri: str = URI) -> asyncio.Task[Suggestions | Silence]:
+        """Asks, and returns the answer to come once the request has reached the engine."""
+        n_before = self.n_asked
+        asked = asyncio.create_task(self.ask(at, uri))
+        await self.host.until(lambda: self.n_asked > n_before)
+        return asked
+
+    @property
+    def n_asked(self) -> int:
+        """How many fills somebody waited for."""
+        return sum(fill.priority != "prefetch" for fill in self.host.fills)
 
     def type(self, text: str, at: Position, version: int = 2, uri: str = URI) -> Position:
         """Types a text at a place of a document and returns the cursor behind it."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from command_line import Environment, environment_in, midspan
 from midspan_server.launch import Launch
 
 # Two OpenMP threads on a machine with other work wait for each other: the parity tests took 391 s instead of 30.
@@ -30,3 +32,11 @@ def launch(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     monkeypatch.setenv("XDG_STATE_HOME", str(home))
     return Launch.resolve()
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """Gives command lines an environment with one resident engine for all of them: importing torch takes seconds."""
+    made = environment_in(tmp_path_factory.mktemp("engine"))
+    yield made
+    midspan(made, "engine", "stop")

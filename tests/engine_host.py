@@ -23,8 +23,8 @@ from midspan_engine.protocol import (
     StatusRequest,
 )
 
-PATIENCE_S = 30.0
-"""Ends a scenario that hangs; nothing is meant to take a fraction of it."""
+PATIENCE_S = 120.0
+"""Ends a scenario that hangs; nothing is meant to take a fraction of it, on a busy machine either."""
 
 
 def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -1,4 +1,7 @@
-"""A raw client of the language server: it sends exactly what a test says, well-formed or not."""
+"""A raw client of the language server: it sends exactly what a test says, well-formed or not.
+
+The server is a process (`running`), or, where a test is not about that, served in this one (`served`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from midspan_server.lsp import Front, serve
+from midspan_server.stdio import open_pipes
+
 URI = "file:///home/me/project/a.py"
 
 
@@ -22,10 +28,21 @@ class LspError(Exception):
         self.code = code
 
 
-class LspClient:
-    """One server process and what it has sent so far."""
+class Served:
+    """A server on the loop of a test, with what a client needs of a process."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, stdin: asyncio.WriteTransport, stdout: asyncio.StreamReader, server: asyncio.Task[int]) -> None:
+        self.stdin, self.stdout = stdin, stdout
+        self._server = server
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._server)
+
+
+class LspClient:
+    """One server and what it has sent so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process | Served) -> None:
         self.process = process
         self.notes: list[tuple[str, Any]] = []
         self.errors: list[dict[str, Any]] = []
@@ -35,6 +52,8 @@ class LspClient:
         """The requests of the server."""
         self.asked_with: list[tuple[str, Any]] = []
         """The same with their parameters."""
+        self.later: dict[str, list[Any]] = {}
+        """The ids of the requests that a test answers itself, by their methods."""
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._news = asyncio.Condition()
@@ -103,6 +122,11 @@ class LspClient:
             await self._news.wait_for(found)
         return found()[0]
 
+    async def until_asked(self, method: str) -> None:
+        """Waits for a request of the server."""
+        async with self._news:
+            await self._news.wait_for(lambda: method in self.asked)
+
     async def until_error(self, code: int) -> None:
         """Waits for an error that answers no request in particular."""
         async with self._news:
@@ -139,6 +163,9 @@ class LspClient:
         if "method" in message and which is not None:
             self.asked.append(message["method"])
             self.asked_with.append((message["method"], message.get("params")))
+            if message["method"] in self.later:
+                self.later[message["method"]].append(which)
+                return
             own = {"workspace/configuration": [self.configuration], "workspace/applyEdit": {"applied": True}}
             result = own.get(message["method"])
             self.send({"id": which, "result": result})
@@ -156,6 +183,15 @@ class LspClient:
 def inline_params(line: int, character: int, uri: str = URI, kind: int = 2) -> dict[str, Any]:
     position = {"line": line, "character": character}
     return {"textDocument": {"uri": uri}, "position": position, "context": {"triggerKind": kind}}
+
+
+async def is_withdrawn(asked: asyncio.Future[Any]) -> bool:
+    """Waits for an answer, and says whether it is the error that a client gets for a request it has taken back."""
+    try:
+        await asked
+    except LspError as error:
+        return error.code == -32800
+    return False
 
 
 def at(line: int, start: int, end: int) -> dict[str, Any]:
@@ -178,6 +214,22 @@ async def running(*arguments: str) -> AsyncIterator[LspClient]:
         stderr=asyncio.subprocess.PIPE,
     )
     client = LspClient(process)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[LspClient]:
+    """Runs a server over pipes in this process, where it need not start first: that takes most of a second."""
+    loop = asyncio.get_running_loop()
+    (incoming, stdin), (stdout, outgoing) = os.pipe(), os.pipe()
+    connection = await open_pipes(os.fdopen(incoming, "rb"), os.fdopen(outgoing, "wb"))
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(stdout, "rb"))
+    writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(stdin, "wb"))
+    client = LspClient(Served(writer, reader, asyncio.create_task(serve(Front(), connection))))
     try:
         yield client
     finally:

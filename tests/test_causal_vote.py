@@ -99,7 +99,7 @@ def test_the_encoder_alone_commits_what_it_is_sure_of_and_stops_in_doubt() -> No
     sure.vote.run_ahead(sure.order, lambda: False)
     assert sure.order.is_done
     first = sure.order.slots_BG[0, 0]
-    allowed = sure.vote._rules.constrain(sure.causal(QUOTED)[None], 0, b"", True)[0]
+    allowed = sure.vote._rules.constrain(sure.causal(QUOTED)[None], b"", True)[0]
     assert first == allowed.argmax()
     assert float(sure.order.confidence_BG[0, 0]) == pytest.approx(float(allowed.softmax(-1).max()), abs=1e-4)
     doubtful = Scene(infill=msgspec.structs.replace(VOTING, sure_confidence=1.0))
@@ -118,8 +118,7 @@ def test_typed_text_is_certain_and_the_token_in_which_it_ends_is_weighed_anew_gi
     scene.order.go_on(dataclasses.replace(scene.order.task, required=(required,)))
     assert scene.order.confidence_BG[0, 0] == 1
     assert scene.order.committed(0, 0) == [given, half, behind]
-    assert scene.order.required(0, 0) == b""
-    expected = scene.vote._rules.constrain(scene.causal([*QUOTED, given])[None], 0, b"app", True).softmax(-1)[0, half]
+    expected = scene.vote._rules.constrain(scene.causal([*QUOTED, given])[None], b"app", True).softmax(-1)[0, half]
     scene.vote.run_ahead(scene.order, lambda: False)
     assert float(scene.order.confidence_BG[0, 1]) == pytest.approx(float(expected), abs=1e-4)
     assert float(scene.order.confidence_BG[0, 2]) == pytest.approx(0.01)
@@ -176,3 +175,22 @@ def test_weights_without_numbers_are_told_of() -> None:
     model.norm.weight.fill_(torch.nan)
     with pytest.raises(EngineError, match="damaged"):
         fill(tiny_engine(msgspec.structs.replace(VOTING, sure_confidence=0.5), model=model), "x = f(", ")\n")
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("least", "is_read"), [(0.0, True), (0.9999, False)])
+def test_rivals_that_nobody_would_be_shown_are_not_read(least: float, is_read: bool) -> None:
+    scene = Scene(infill=msgspec.structs.replace(VOTING, sure_confidence=1e-9, rival_passes=8))
+    scene.vote.run_ahead(scene.order, lambda: False)
+    scene.order.go_on(dataclasses.replace(scene.order.task, min_probability=least))
+    passes: list[None] = []
+    scene.vote.seek_rival(scene.order, lambda: False, lambda: passes.append(None))
+    assert bool(passes) == is_read
+
+
+def test_a_text_that_would_add_nothing_is_no_rival() -> None:
+    vote, p_V = Scene().vote, torch.full((4096,), 0.5)
+    token = embedded_tokens().spellings.index(b"self")
+    assert vote._going_on(p_V.clone(), [], b"")[BLANK] == 0
+    assert vote._going_on(p_V.clone(), [token], b"self")[BLANK] == 0
+    assert vote._going_on(p_V.clone(), [token], b"sel")[BLANK] == 0.5

@@ -18,6 +18,7 @@ from command_line import SHOP, Environment, environment_in, midspan, refused, wr
 from midspan_engine.framing import pack
 from midspan_engine.protocol import Cancel, EngineStatus, Fill, Request, StatusRequest
 from midspan_server.launch import Launch
+from midspan_server.presets import MEANINGS, PRESETS
 
 COMMANDS = ("lsp", "fill", "status", "engine", "demo")
 READY = EngineStatus(id=0, version="0", pid=1, checkpoint="model", device="cpu", state="ready")
@@ -173,16 +174,26 @@ def test_no_engine_is_a_normal_answer(environment: Environment) -> None:
     assert midspan(environment, "engine", "stop").returncode == 0
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "engine start", "engine stop"])
-def test_help_is_told_without_torch(environment: Environment, command: str) -> None:
+def test_help_is_told_without_torch(environment: Environment) -> None:
+    commands = ["", *COMMANDS, "engine start", "engine stop"]
     program = (
-        "import sys; from midspan_server.cli import main; "
-        f"status = main([*{command!r}.split(), '--help']); "
-        "sys.exit('loaded torch') if 'torch' in sys.modules else sys.exit(status)"
+        "import sys; from midspan_server.cli import main\n"
+        f"for command in {commands!r}:\n"
+        "    if main([*command.split(), '--help']) or 'torch' in sys.modules:\n"
+        "        sys.exit(f'midspan {command} --help fails or loads torch')"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.startswith(b"Usage: midspan")
+    assert done.stdout.count(b"Usage: midspan") == len(commands)
+
+
+def test_help_says_what_each_preset_does_and_what_a_range_holds(environment: Environment) -> None:
+    told = " ".join(midspan(environment, "edit", "--help").stdout.decode().split())
+    assert all(f"{preset.id}: {MEANINGS[preset.id]}" in told for preset in PRESETS)
+    assert "without the character at its end" in told
+    told = " ".join(midspan(environment, "fill", "--help").stdout.decode().split())
+    assert "Prints every answer, however doubtful" in told
+    assert "counts as a hole even where it is right; narrow with --range" in told
 
 
 def test_the_list_of_commands_imports_none_of_them(environment: Environment) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from command_line import Environment, environment_in, midspan, refused, write
+from command_line import Environment, midspan, refused, write
 from midspan_server.patch import base_of
 
 STOCK = """class Stock:
@@ -25,14 +24,6 @@ STOCK = """class Stock:
 """
 MENDED = STOCK.replace("nmae", "name")
 LINE = ("--range", "9:1-9:61")
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """An environment with one resident engine for all tests of this file."""
-    made = environment_in(tmp_path_factory.mktemp("engine"))
-    yield made
-    midspan(made, "engine", "stop")
 
 
 def touched_up(environment: Environment, path: Path, *more: str) -> subprocess.CompletedProcess[bytes]:

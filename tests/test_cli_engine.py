@@ -9,23 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from command_line import SHOP, Environment, environment_in, midspan, refused, write
+from command_line import SHOP, Environment, midspan, refused, write
 from midspan_server.launch import Launch
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """An environment with one resident engine for all tests of this file."""
-    made = environment_in(tmp_path_factory.mktemp("engine"))
-    yield made
-    midspan(made, "engine", "stop")
 
 
 @pytest.fixture
@@ -64,6 +55,16 @@ def test_a_pipe_gets_the_text_alone(environment: Environment, shop: Path) -> Non
     answer = answer_of(midspan(environment, "fill", shop, "--at", "2:12", "--json"))
     done = midspan(environment, "fill", shop, "--at", "2:12")
     assert done.stdout.decode() == answer["candidates"][0]["text"] + "\n"
+
+
+def test_a_bracket_that_is_closed_after_the_gap_is_not_printed_again(environment: Environment, tmp_path: Path) -> None:
+    path = write(tmp_path, b"def size(path):\n    return len()\n")
+    call = (path, "--at", "2:16")
+    answer = answer_of(midspan(environment, "fill", *call, "--json"))
+    assert [each["text"] for each in answer["candidates"]] == ["path"]
+    assert midspan(environment, "fill", *call).stdout == b"path\n"
+    holes = midspan(environment, "fill", path, "--holes", "--min-confidence", "0")
+    assert b"\n+    return len(path)\n" in holes.stdout
 
 
 def test_unsaved_text_comes_from_stdin(environment: Environment, shop: Path) -> None:
@@ -115,7 +116,7 @@ def test_status_tells_of_the_engine_that_answered(environment: Environment, shop
     answer_of(midspan(environment, "fill", shop, "--at", "2:12", "--json"))
     told = midspan(environment, "status").stdout.decode()
     assert "ready" in told
-    assert str(Launch.resolve().checkpoint) in "".join(told.split())
+    assert any(line.split()[-1] == str(Launch.resolve().checkpoint) for line in told.splitlines()), "lines stay whole"
     assert "python" in told
 
 
@@ -150,6 +151,7 @@ def test_an_unusable_checkpoint_is_one_clear_line_and_status_2(
     told = refused(midspan(environment, "fill", shop, "--at", "2:12", *call))
     assert str(checkpoint) in told
     assert "internal error" not in told
+    assert ("(--checkpoint, the setting `checkpoint` or MIDSPAN_CHECKPOINT)" in told) == (how == "missing")
     assert "failed" in midspan(environment, "status", *call).stdout.decode()
     assert midspan(environment, "engine", "stop", *call).returncode == 0
 

@@ -35,8 +35,7 @@ async def test_a_suggestion_is_offered_at_the_cursor(tmp_path: Path) -> None:
 async def test_the_newest_request_wins_and_the_older_is_answered_at_once(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         at = b.open("x = ║")
-        older = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        older = await b.held(at)
         newer = asyncio.create_task(b.ask(at))
         assert await older is SUPERSEDED  # the engine still holds both
         await b.host.until(lambda: len(b.host.cancelled) == 1)
@@ -49,8 +48,7 @@ async def test_the_newest_request_wins_and_the_older_is_answered_at_once(tmp_pat
 @scenario
 async def test_requests_of_different_documents_leave_each_other_alone(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        asked = [asyncio.create_task(b.ask(b.open("x = ║", uri), uri)) for uri in (URI, URI + "2")]
-        await b.host.until(lambda: len(b.host.fills) == 2)
+        asked = [await b.held(b.open("x = ║", uri), uri) for uri in (URI, URI + "2")]
         await b.host.release(offer("1"))
         assert [texts(answer) for answer in await asyncio.gather(*asked)] == [["1"], ["1"]]
 
@@ -58,8 +56,7 @@ async def test_requests_of_different_documents_leave_each_other_alone(tmp_path: 
 @scenario
 async def test_a_request_withdrawn_by_the_client_is_withdrawn_from_the_engine(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        asked = asyncio.create_task(b.ask(b.open("x = ║")))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        asked = await b.held(b.open("x = ║"))
         asked.cancel()
         await b.host.until(lambda: len(b.host.cancelled) == 1)
         with pytest.raises(asyncio.CancelledError):
@@ -70,8 +67,7 @@ async def test_a_request_withdrawn_by_the_client_is_withdrawn_from_the_engine(tm
 async def test_what_was_typed_meanwhile_is_taken_off_the_suggestion(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         at = b.open("x = ║\ny = 2")
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        asked = await b.held(at)
         b.type("pri", at)
         await b.host.release(offer("print(1)"))
         answer = await asked
@@ -87,8 +83,7 @@ async def test_a_document_that_changed_otherwise_gets_no_stale_suggestion(
     tmp_path: Path, typed: str, where: int
 ) -> None:
     async with bench(tmp_path) as b:
-        asked = asyncio.create_task(b.ask(b.open("x = ║\ny = 2")))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        asked = await b.held(b.open("x = ║\ny = 2"))
         b.type(typed, Position(0, where))
         await b.host.release(offer("print(1)"))
         assert "the document changed" in reason(await asked)
@@ -97,8 +92,7 @@ async def test_a_document_that_changed_otherwise_gets_no_stale_suggestion(
 @scenario
 async def test_a_change_without_a_new_version_number_is_a_change(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        asked = asyncio.create_task(b.ask(b.open("import os\nx = ║\ny = 2")))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        asked = await b.held(b.open("import os\nx = ║\ny = 2"))
         b.completer.documents[URI].change([Edit("", Position(0, 0), Position(1, 0))], version=1)
         await b.host.release(offer("print(1)"))
         assert "the document changed" in reason(await asked)
@@ -107,8 +101,7 @@ async def test_a_change_without_a_new_version_number_is_a_change(tmp_path: Path)
 @scenario
 async def test_a_closed_document_answers_and_is_forgotten_by_the_engine(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        asked = asyncio.create_task(b.ask(b.open("x = ║")))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        asked = await b.held(b.open("x = ║"))
         b.completer.close_document(URI)
         assert "closed" in reason(await asked)
         await b.host.until(lambda: b.host.forgotten == [URI])

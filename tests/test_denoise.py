@@ -257,6 +257,5 @@ def test_gap_rows_equal_the_rows_of_the_whole_canvas() -> None:
         known_BC = torch.ones_like(canvas_BC, dtype=torch.bool)
         known_BC[:, gap_slots] = False
         mixed_BCH = condition(model, canvas_BC, known_BC, gap_slots, soft_BGH)
-    assert mixed_BCH is not None
     assert torch.equal(mixed_BCH[:, gap_slots], soft_BGH)
     assert torch.equal(mixed_BCH[known_BC], model.embed(canvas_BC)[known_BC]), "a pin conditions on its own token"

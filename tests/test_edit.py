@@ -170,7 +170,7 @@ def test_an_edit_out_of_time_says_so() -> None:
 def test_instructions_are_declined_with_what_can_be_done_instead() -> None:
     filled = revised(tiny_engine(), "x = ", "\n", held=("1",), instruction="make it two")
     assert not filled.candidates
-    assert "follows no instructions; it can" in (filled.silence or "")
+    assert "follows no instructions; it can fill a selection anew (refill)" in (filled.silence or "")
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,19 @@ def test_doubtful_candidates_are_held_back_with_both_numbers() -> None:
     assert "1.00" in (filled.silence or "")
 
 
+def test_the_number_of_a_fill_that_ended_early_is_told_as_a_bound() -> None:
+    early = fill(tiny_engine(BLANKS), PREFIX, SUFFIX, min_confidence=0.999)
+    assert "not confident enough: at most 0." in (early.silence or "")
+
+
+def test_numbers_that_look_alike_are_told_with_more_digits() -> None:
+    engine = tiny_engine(REFERENCE)
+    found = fill(engine, PREFIX, SUFFIX).candidates[0].confidence
+    silence = fill(engine, PREFIX, SUFFIX, min_confidence=found + 1e-4).silence or ""
+    told, asked = silence.split(", asked for ")
+    assert told.split()[-1] != asked
+
+
 @pytest.mark.parametrize("order", ENGINES)
 def test_one_step_is_enough_for_an_answer(order: str) -> None:
     filled = fill(tiny_engine(ENGINES[order], max_denoising_steps=1), PREFIX, SUFFIX)

@@ -17,11 +17,12 @@ from midspan_engine.errors import InputError
 from midspan_engine.evaluation import command, methods
 from midspan_engine.evaluation.cases import MULTI_LINE_KIND, ONE_LINE_KINDS, Case, held_out_cases, held_out_files
 from midspan_engine.evaluation.comparison import compare
+from midspan_engine.evaluation.length_table import length_tables
 from midspan_engine.evaluation.methods import Attempt, HealingInLine, Methods, cut_at_suffix, is_block_over
 from midspan_engine.evaluation.plot import draw, require_plotting
 from midspan_engine.evaluation.public_model import NAME, PublicModel, grammar, last_piece
-from midspan_engine.evaluation.report import Report
-from midspan_engine.evaluation.scores import bucket, interval, judge, percentile, summarise
+from midspan_engine.evaluation.report import Figures, Report
+from midspan_engine.evaluation.scores import Scored, bucket, interval, judge, percentile, summarise
 from midspan_engine.evaluation.syntax import gaps_by_kind
 from midspan_engine.evaluation.tables import tables
 from midspan_engine.training.corpus import SourceFile, read_split
@@ -216,7 +217,7 @@ def test_the_parts_of_an_engine_with_a_vote_are_measured_each() -> None:
     )
     parts = Methods(tiny_engine(infill)).parts()
     attempts = {name: part(case) for name, part in parts.items()}
-    assert set(attempts) == {"canvas alone", "encoder alone", "nothing repeated"}
+    assert set(attempts) == {"canvas alone", "encoder alone", "nothing repeated", "no rivals"}
     assert len({attempt.text for attempt in attempts.values()}) > 1, "they do not all do the same"
     assert Methods(tiny_engine()).parts() == {}, "without a vote there are none"
 
@@ -230,10 +231,31 @@ def test_ways_to_find_a_length_are_measured_beside_the_true_and_fixed_lengths(in
     assert all(attempt.steps > 0 for attempt in attempts.values())
 
 
+def test_ways_to_find_a_length_are_told_by_the_true_length_in_markdown() -> None:
+    def figures(exact: list[bool]) -> Figures:
+        scored = [
+            Scored("a", is_exact, 1.0, True, 1.0, 20.0, 4, n_tokens)
+            for is_exact, n_tokens in zip(exact, (3, 8, 12, 30), strict=True)
+        ]
+        return summarise(scored, 0.15)
+
+    ways = {"length told": figures([True, False, True, False]), "probe": figures([False, False, True, True])}
+    report = Report(suite="a", length="unknown", min_confidence=0.15, seed=0, methods=ways, multi_line=ways)
+    one_line, several = length_tables(report).split("\n\n")
+    assert one_line.splitlines() == [
+        "| one-line gaps, exact by true length in tokens | all (n=4), 95 % | <= 8 (n=2) | 9-12 (n=1) | 25+ (n=1) "
+        "| passes | p50 ms |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+        "| length told | 50.0 % (15.0-85.0) | 50.0 % | 100.0 % | 0.0 % | 4.0 | 20 |",
+        "| probe | 50.0 % (15.0-85.0) | 0.0 % | 100.0 % | 100.0 % | 4.0 | 20 |",
+    ]
+    assert several.startswith("| gaps of several lines, ")
+
+
 def test_a_gap_of_told_length_has_a_slot_for_each_true_token_and_no_blank(tiny_methods: Methods) -> None:
     oracle = tiny_methods._oracle
     blank = oracle.infill.blank_token_id
-    assert oracle.rules.constrain(torch.zeros(1, oracle.model.config.vocab_size), 0, b"", True)[0, blank] == -torch.inf
+    assert oracle.rules.constrain(torch.zeros(1, oracle.model.config.vocab_size), b"", True)[0, blank] == -torch.inf
     for truth in ("a + 1", "a", "a[0] + b[1]"):
         told = Case("told", "right_hand_side", "def f(a):\n    b = ", truth, "\n    return b\n")
         written = " " + tiny_methods.oracle_length(told).text  # the blank before the cursor is written again
@@ -303,7 +325,7 @@ def test_a_line_break_is_healed_by_no_more_than_one() -> None:
     engine = tiny_engine()
     rules = HealingInLine(engine.tokens, engine.infill.blank_token_id)
     for required, allows_two in ((b"\n", False), (b"", True)):
-        z_V = rules.constrain(torch.zeros(1, engine.model.config.vocab_size), 0, required, False)[0]
+        z_V = rules.constrain(torch.zeros(1, engine.model.config.vocab_size), required, False)[0]
         allowed = [spelled for spelled, z in zip(engine.tokens.spellings, z_V.tolist(), strict=False) if z == 0]
         assert allowed
         assert any(spelled.count(b"\n") > 1 for spelled in allowed) == allows_two

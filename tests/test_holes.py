@@ -30,6 +30,15 @@ def found(text: str, marker: str = "___", language: str = "python") -> list[str]
         ("def f(): ...  # TODO\n", ["): [...]  "]),
         ("def f[T](a=g()): ...\n", ["=g([]))", "): [...]\n"]),
         ("x = g(\ndef f():\n    ...\n", ["   [...]\n"]),
+        ("class A:\n    x: int\n    def f(self) -> int: ...\n", ["t: [...]\n"]),
+        ("def f(\n    a: int,\n) -> int: ...\n", ["t: [...]\n"]),
+        ("if x:\n    y = 1\nelse: ...\n", ["e: [...]\n"]),
+        ("match x:\n    case _: ...\n", ["_: [...]\n"]),
+        ("match x:\n    case [_]: ...\n", ["]: [...]\n"]),
+        ("match x:\n    case (_): ...\n", ["): [...]\n"]),
+        ("f = lambda: ...\n", ["a: [...]\n"]),
+        ("x: object = lambda: ...\n", ["a: [...]\n"]),
+        ("lambda(): ...\n", ["): [...]\n"]),
         ("within()\n", ["in([])\n"]),
         ("x = ___\nreturn ___.y\n", [" = [___]\nr", "rn [___].y"]),
         ("print('___')  # ___\n", ["t('[___]')", " # [___]\n"]),
@@ -60,6 +69,22 @@ def test_calls_bodies_and_markers_are_holes(text: str, holes: list[str]) -> None
         "x = [\n    1,\n    ...\n]\n",
         "x = {1: ...\n}\n",
         "x = \\\n    ...\n",
+        "class A:\n    x: ...\n",
+        "self.x: ...\n",
+        "x[0] : ...  # any\n",
+        "match: ...\n",
+        "case[0]: ...\n",
+        "self.a[0][1]: ...\n",
+        "self.a[b[0]]: ...\n",
+        "a[0].b: ...\n",
+        "f(x).b: ...\n",
+        "(x): ...\n",
+        "a . b: ...\n",
+        "a['x]']: ...\n",
+        "a['\\d']: ...\n",
+        "a [0]: ...\n",
+        "x = 1; y: ...\n",
+        "x: int = ...\n",
     ],
 )
 def test_what_only_looks_like_a_hole_is_none(text: str) -> None:
@@ -91,4 +116,5 @@ def test_holes_that_overlap_are_one() -> None:
 def test_finding_takes_time_in_proportion_to_the_text() -> None:
     assert growth(lambda n: find_holes("f('') + g()\n" * n, 0, 12 * n), 300) < LINEAR
     assert growth(lambda n: find_holes("[" * n + "def f[T](" * n + ")" * n, 0, 11 * n), 500) < LINEAR
+    assert growth(lambda n: find_holes("x: ...  # " * n, 0, 10 * n), 300) < LINEAR
     assert growth(lambda n: holes_at("f()\n" * n, list(range(2, 4 * n, 4))), 300) < LINEAR

@@ -63,6 +63,26 @@ def test_a_running_guess_of_one_client_gives_way_to_a_request_of_another(model: 
     assert "gave way" in str(reply.silence)
 
 
+def test_clients_that_type_at_once_share_passes_and_get_what_each_would_have_got_alone(model: Hosts) -> None:
+    clients = [model.client() for _ in range(3)]
+    clients[0].wait_for_state("ready")
+    wishes = {"single_line": False, "max_tokens": 40}
+    documents = [f"value_{n} = 1\n\ndef total_{n}(a, b):\n    return " for n in range(len(clients))]
+    alone = [client.ask(fill(1, parts=(text, "\n"), **wishes)) for client, text in zip(clients, documents, strict=True)]
+    before = clients[0].status().counts.get("passes shared", 0)
+    busy = model.client()
+    busy.send(fill(1, priority="several", n_candidates=8, watch=True, **wishes))
+    assert isinstance(busy.receive(), Draft)
+    for client, text in zip(clients, documents, strict=True):
+        client.send(fill(2, parts=(text, "\n"), **wishes))
+    for client, expected in zip(clients, alone, strict=True):
+        reply = client.receive()
+        assert isinstance(reply, Filled)
+        assert isinstance(expected, Filled)
+        assert [candidate.text for candidate in reply.candidates] == [each.text for each in expected.candidates]
+    wait_until(lambda: clients[0].status().counts.get("passes shared", 0) > before)
+
+
 def test_two_clients_keep_each_a_cache_of_the_same_document(model: Hosts) -> None:
     one, two = model.client(), model.client()
     text = "".join(f"value_{number} = call({number})\n" for number in range(30))

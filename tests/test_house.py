@@ -27,24 +27,25 @@ LEAVES = CLIENT_SIDE | {"midspan_engine.config"}
 ENGINE_LAYERS = (
     ("__main__",),
     ("host", "bench", "verify"),
-    ("bench_keys",),
     ("worker", "connection", "watchdog", "endpoint", "footprint", "evaluation", "training", "generate", "causal"),
-    ("edit",),
+    ("edit", "rows"),
     ("likelihood",),
     ("engine",),
     ("unsettled", "probe"),
     ("echo",),
     ("length_policy", "side_by_side"),
     ("prefix_cache", "denoise"),
-    ("causal_vote",),
+    ("causal_vote", "passes"),
     ("prompt", "causal_reader", "repeats", "left_to_right", "entropy_order"),
-    ("order", "healing", "canvas", "noise", "accept", "tokens", "chat", "segments"),
-    ("weights",),  # the loader builds the model that it fills
+    ("rivals",),
+    ("order", "healing", "canvas", "noise", "sampler", "step_reports", "accept", "tokens", "chat", "segments"),
+    ("weights", "graphs"),  # the loader builds the model that it fills
     ("quantised_cache", "budget"),
     ("formats",),
     ("models",),
+    ("kv_pool",),
     ("kv",),
-    ("framing", "job_queue", "trouble", "vitals", "commands", "cpu", "device", "gone_clients"),
+    ("framing", "checkpoint_files", "job_queue", "trouble", "vitals", "commands", "cpu", "device", "gone_clients"),
     ("protocol", "config", "errors"),
 )
 
@@ -192,12 +193,28 @@ def test_no_import_goes_up_a_layer() -> None:
     assert not upward, f"imports go down only: {upward}"
 
 
-def test_what_serves_requests_never_leans_on_the_oracle_the_trainer_or_a_benchmark() -> None:
-    beside = {"generate", "causal", "training", "evaluation"}
-    asked = {"midspan_engine.host"}
+def serving() -> set[str]:
+    """Return the modules that a request passes through, the client's and the engine's."""
+    asked = {"midspan_engine.host", *of_package("midspan_server")}
     while more := {name for module in asked for name in own_imports(module)} - asked:
         asked |= more
-    assert not [name for name in asked if name.startswith("midspan_engine.") and engine_part(name) in beside]
+    return asked
+
+
+def test_what_serves_requests_never_leans_on_the_oracle_the_trainer_or_a_benchmark() -> None:
+    beside = {"generate", "causal", "training", "evaluation"}
+    assert not [name for name in serving() if name.startswith("midspan_engine.") and engine_part(name) in beside]
+
+
+def test_what_serves_requests_sends_nothing_beyond_this_machine() -> None:
+    networked = {"aiohttp", "ftplib", "http", "httpx", "requests", "smtplib", "urllib.request", "urllib3", "websockets"}
+    speaking = {
+        module: found
+        for module in serving()
+        if (found := {name for name in imports_of(module) for other in networked if f"{name}.".startswith(f"{other}.")})
+        or re.search(r"AF_INET|\b(open|create)_connection\(|\bstart_server\(", modules()[module].read_text("utf-8"))
+    }
+    assert not speaking, f"no telemetry, and sockets of this machine only: {speaking}"
 
 
 def test_our_modules_import_each_other_without_a_cycle() -> None:

@@ -27,6 +27,7 @@ def test_a_folder_without_the_file_has_the_defaults(tmp_path: Path) -> None:
         ({"causal_weight": 0.7}, "needs mask_token_id and blank_token_id"),
         ({"causal_weight": 0.7, "blank_token_id": 5}, "needs mask_token_id and blank_token_id"),
         ({"noise": "mask", "mask_token_id": 4, "causal_weight": 0.7}, "needs mask_token_id and blank_token_id"),
+        ({"mask_token_id": 4, "blank_token_id": 5, "causal_weight": 0.7}, "needs order left_to_right"),
         ({"mask_token_id": 4, "blank_token_id": 4}, "must differ"),
         ({"length": "blanks"}, "blank_token_id is missing"),
         ({"length": "guess"}, "length"),
@@ -60,6 +61,7 @@ def test_a_length_is_told_by_blanks_where_there_are_any_and_else_probed(
 def test_a_checkpoint_with_a_vote_is_read(tmp_path: Path) -> None:
     infill = read(
         tmp_path,
+        order="left_to_right",
         mask_token_id=4,
         blank_token_id=5,
         causal_weight=0.7,

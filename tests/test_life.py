@@ -6,6 +6,7 @@ import ast
 import asyncio
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,11 +127,13 @@ async def test_what_clients_had_counted_is_told_after_they_have_left(no_model: L
         shown = Console(width=200, file=io.StringIO(), record=True)
         shown.print(status_table(status, no_model))
         assert "an editor: 2 accepted" in shown.export_text()
+        shown.print(status_table(msgspec.structs.replace(status, gone={}), no_model))
+        assert re.search(r"clients that left +none +$", shown.export_text(), re.MULTILINE)
 
 
 def test_clients_of_a_name_are_summed_and_one_that_came_back_is_counted_once() -> None:
-    def client(pid: int, accepted: int) -> ClientStatus:
-        report = Report(counts={"accepted": accepted})
+    def client(pid: int, accepted: int, counter: str = "") -> ClientStatus:
+        report = Report(counts={"accepted": accepted}, counter=counter)
         return ClientStatus(name="vi", pid=pid, connected_s=0.0, n_fills=1, n_waiting=0, report=report)
 
     gone = GoneClients()
@@ -138,6 +141,9 @@ def test_clients_of_a_name_are_summed_and_one_that_came_back_is_counted_once() -
         gone.add(each)
     assert gone.counts([]) == {"vi": {"accepted": 8}}
     assert gone.counts([client(1, 6)]) == {"vi": {"accepted": 3}}
+    for each in (client(2, 10, "a"), client(2, 20, "b"), client(2, 11, "a")):
+        gone.add(each)
+    assert gone.counts([]) == {"vi": {"accepted": 39}}, "each of a process that holds several"
 
 
 def test_a_loading_that_gets_no_further_is_pointed_out(no_model: Launch) -> None:

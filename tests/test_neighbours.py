@@ -22,6 +22,12 @@ PRICES = "def price_of(item):\n    return item.price * item.count\n"
 HERE = "def total(cart):\n    result = 0\n    for item in cart:\n        result += price_of(item)\n    \n"
 
 
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may stop a test for longer than gathering may take."""
+    monkeypatch.setattr("midspan_server.neighbours.TIME_S", math.inf)
+
+
 def opened(name: str, text: str, language: str = "python") -> TextDocument:
     return TextDocument(f"file:///home/me/{name}", language, snapshot(text, 1), (f"/home/me/{name}",))
 
@@ -51,6 +57,15 @@ def test_it_keeps_within_its_budget() -> None:
     here, prices = opened("a.py", HERE), opened("b.py", PRICES * 30)
     small = Settings(neighbour_characters=len(PRICES) * 10 + 5)
     assert 0 < len(Neighbours().gather(here, 4, by_uri(here, prices), small)) <= small.neighbour_characters
+
+
+def test_what_is_not_found_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = opened("a.py", "from b import price_of\n" + HERE)
+    documents = by_uri(here, opened("b.py", PRICES))
+    monkeypatch.setattr("midspan_server.neighbours.TIME_S", -1.0)
+    assert Neighbours().gather(here, 5, documents, SETTINGS) == ""
+    monkeypatch.setattr("midspan_server.neighbours.TIME_S", math.inf)
+    assert Neighbours().gather(here, 5, documents, SETTINGS).startswith("def price_of(item): ...\n\n" + PRICES)
 
 
 def test_it_stays_the_same_while_one_types_in_a_place() -> None:

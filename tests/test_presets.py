@@ -42,6 +42,7 @@ def test_a_selection_is_what_is_edited(text: str, stretch: str) -> None:
         ("def f(a):||", "def f(a):\n    []"),
         ("if x:\n\tdef f(a):||\n", "if x:\n\tdef f(a):\n\t\t[]\n"),
         ("def f(a):||\n    b = 1\n\n    c = 2\n\nx\n", "def f(a):\n    b = 1\n\n    c = 2\n    []\n\nx\n"),
+        ("class A:\n    ||x: ...\n", "class A:\n    x: ...\n    []\n"),
         (
             "class A:\n    def f(self):\n        ||x = 1\n    y = 2\n",
             "class A:\n    def f(self):\n        x = 1\n        []\n    y = 2\n",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from soak import storm, type_along
+from soak import bars, storm, type_along
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,21 +28,19 @@ def typed(folder: Path, n_editors: int, seconds: float, troubles: list[type_alon
             folder, n_editors=n_editors, seconds=seconds, keys_per_s=8.0, troubles=troubles, pause_s=3.0, seed=1
         )
     )
-    assert report.wrong == []
-    assert report.unanswered == 0
+    assert [str(bar) for bar in bars.of_chaos(report) if not bar.is_met] == []
     assert report.answered + report.withdrawn >= report.keys
-    assert report.recovered == n_editors
-    assert report.exit_statuses == [0] * n_editors
-    assert report.left_behind == []
     return report
 
 
 def test_eight_editors_that_type_on_one_engine_see_no_wrong_suggestion_and_memory_stays(tmp_path: Path) -> None:
     report = typed(tmp_path, 8, 4.0, [])
     assert report.suggested > 0
+    assert report.n_engines == 1
+    assert len(report.loop_wait_ms) == 8
     # in the first seconds it meets lengths that it has no kernels for yet; the long run shows what stays
-    assert report.engine_mb.late < report.engine_mb.early + 40
-    assert report.front_end_mb.late < report.front_end_mb.early + 5
+    assert report.engine_mb.mb < 40
+    assert report.front_end_mb.mb < 5
 
 
 def test_editors_whose_engine_is_killed_frozen_and_hidden_go_on_and_leave_nothing_behind(tmp_path: Path) -> None:
@@ -52,8 +50,5 @@ def test_editors_whose_engine_is_killed_frozen_and_hidden_go_on_and_leave_nothin
 
 def test_clients_that_come_go_and_are_cut_off_leave_no_trace_in_the_engine(tmp_path: Path) -> None:
     report = asyncio.run(storm.run(tmp_path, n_connects=100, n_cuts=10, seed=1))
-    assert (report.clients_after, report.documents_after) == (1, 1)
-    assert report.files_after <= report.files_before
-    assert report.mb_after < report.mb_before + 20
-    assert report.answered == report.cuts
-    assert report.left_behind == []
+    assert [str(bar) for bar in bars.of_storm(report) if not bar.is_met] == []
+    assert report.documents_after == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_host import scenario
+from engine_host import PATIENCE_S, scenario
 from lsp_client import running
 
 
@@ -27,7 +27,7 @@ def test_a_server_without_an_editor_says_so(tmp_path: Path, device: int | None) 
             stdin=file if device is None else device,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
     assert done.returncode == 2
     assert done.stderr.startswith("midspan: ")

@@ -32,11 +32,6 @@ async def shown(b: Bench, marked: str, *offered: str) -> Position:
     return at
 
 
-def asked_for_keys(b: Bench) -> int:
-    """Returns how many fills somebody waited for."""
-    return sum(fill.priority != "prefetch" for fill in b.host.fills)
-
-
 @scenario
 async def test_what_is_typed_along_is_answered_without_the_engine(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
@@ -49,7 +44,7 @@ async def test_what_is_typed_along_is_answered_without_the_engine(tmp_path: Path
             assert texts(answer) == [rest]
             assert isinstance(answer, Suggestions)
             assert answer.items[0].start == answer.items[0].end == answer.snapshot.offset_at(at)
-        assert asked_for_keys(b) == 1
+        assert b.n_asked == 1
         assert b.completer.log.counts["recalled"] == 6
 
 
@@ -64,7 +59,7 @@ async def test_going_back_keeps_the_suggestion(tmp_path: Path) -> None:
         assert texts(await b.ask(Position(0, 5))) == ["rint(1)"]
         document.change([Edit("", Position(0, 4), Position(0, 5))], 4)
         assert texts(await b.ask(at)) == ["print(1)"]
-        assert asked_for_keys(b) == 1
+        assert b.n_asked == 1
 
 
 @pytest.mark.parametrize(("typed", "rest"), [("print(", "1"), ("print(1", None), ("pri", None)])
@@ -80,7 +75,7 @@ async def test_a_bracket_that_the_editor_closes_does_not_end_the_suggestion(
         if rest is not None:
             assert texts(await asked) == [rest]
             return
-        await b.host.until(lambda: asked_for_keys(b) == 2)
+        await b.host.until(lambda: b.n_asked == 2)
         asked.cancel()
 
 
@@ -100,9 +95,7 @@ async def test_nor_does_it_in_a_file_of_which_only_the_start_of_the_suffix_is_re
 async def test_what_is_typed_otherwise_or_to_the_end_is_asked_of_the_engine(tmp_path: Path, typed: str) -> None:
     async with bench(tmp_path) as b:
         at = b.type(typed, await shown(b, "x = ║", "print(1)"))
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: asked_for_keys(b) == 2)
-        asked.cancel()
+        (await b.held(at)).cancel()
 
 
 @scenario
@@ -111,9 +104,9 @@ async def test_only_what_somebody_asked_for_by_hand_answers_a_request_by_hand(tm
         at = await shown(b, "x = ║", "1")
         b.host.answer = offer("1", "2")
         assert texts(await b.ask(at, trigger="invoked")) == ["1", "2"]
-        assert asked_for_keys(b) == 2
+        assert b.n_asked == 2
         assert texts(await b.ask(at, trigger="invoked")) == ["1", "2"]
-        assert asked_for_keys(b) == 2
+        assert b.n_asked == 2
 
 
 @scenario
@@ -121,14 +114,11 @@ async def test_a_change_elsewhere_or_of_the_settings_forgets_it(tmp_path: Path) 
     async with bench(tmp_path) as b:
         at = await shown(b, "x = ║\ny = 2", "1")
         b.completer.documents[URI].change([Edit("z", Position(1, 0), Position(1, 1))], 2)
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: asked_for_keys(b) == 2)
+        asked = await b.held(at)
         await b.host.release(offer("3"))
         assert texts(await asked) == ["3"]
         b.completer.loaded = Loaded(Settings(max_tokens=7))
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: asked_for_keys(b) == 3)
-        asked.cancel()
+        (await b.held(at)).cancel()
 
 
 @scenario
@@ -206,8 +196,7 @@ async def test_a_guess_for_a_closed_document_is_not_kept_for_its_successor(tmp_p
         await b.host.release(offer("b"))
         await b.completer.engine_status()  # answered after the guess: that has been read
         await asyncio.sleep(0)
-        asked = asyncio.create_task(b.ask(b.type("a + ", at)))
-        await b.host.until(lambda: asked_for_keys(b) == 2)
+        asked = await b.held(b.type("a + ", at))
         asked.cancel()
 
 
@@ -216,14 +205,11 @@ async def test_a_guess_for_a_closed_document_is_not_kept_for_its_successor(tmp_p
 async def test_an_answer_under_settings_of_before_is_neither_shown_nor_kept(tmp_path: Path, settings: Settings) -> None:
     async with bench(tmp_path) as b:
         at = b.open("x = ║")
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: len(b.host.fills) == 1)
+        asked = await b.held(at)
         b.completer.loaded = Loaded(settings)
         await b.host.release(offer("1"))
         assert "the settings changed" in reason(await asked)
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: asked_for_keys(b) == 2)
-        asked.cancel()
+        (await b.held(at)).cancel()
 
 
 @scenario
@@ -246,8 +232,7 @@ async def test_a_document_opened_again_starts_anew(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         at = await shown(b, "x = ║", "1")
         b.completer.open_document(TextDocument(URI, "javascript", b.completer.documents[URI].snapshot))
-        asked = asyncio.create_task(b.ask(at))
-        await b.host.until(lambda: asked_for_keys(b) == 2)
+        asked = await b.held(at)
         assert b.host.fills[-1].language == "javascript"
         asked.cancel()
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from midspan_engine.job_queue import Job
+from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.protocol import Failed, Fill, Filled, Held
 from midspan_engine.trouble import is_device_lost, is_out_of_memory
@@ -29,11 +31,11 @@ PATIENCE_S = 60.0
 class Asked:
     """A submitted job and its answer."""
 
-    def __init__(self, worker: Worker, request: Fill) -> None:
+    def __init__(self, worker: Worker, request: Fill, client: int = 1) -> None:
         self.answer: asyncio.Future[Filled | Failed] = asyncio.get_running_loop().create_future()
         self.job = Job(
             request,
-            client=1,
+            client=client,
             received=time.perf_counter(),
             on_draft=lambda _: None,
             on_done=self.answer.set_result,
@@ -65,6 +67,41 @@ def test_a_fill_queued_behind_a_long_one_is_answered_at_its_deadline() -> None:
             worker.stop(PATIENCE_S)
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("n_most", [1, 2])
+def test_fills_that_wait_share_passes_and_where_memory_does_not_suffice_for_that_each_has_its_own(n_most: int) -> None:
+    decode, n_rows = DiffusionGemma.decode, list[int]()
+
+    def short(model: DiffusionGemma, canvas_BC: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if len(canvas_BC) == 2:
+            n_rows.append(2)
+            if n_most == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return decode(model, canvas_BC, *rest)
+
+    async def scene() -> None:
+        worker = Worker(CHECKPOINT, asyncio.get_running_loop())
+        worker.start()
+        try:
+            long = Asked(worker, fill(1, n_candidates=8, priority="several"))
+            while long.job.n_signs == 0:  # it has begun
+                await asyncio.sleep(0)
+            wishes = {"single_line": False, "max_tokens": 40}
+            typed = [Asked(worker, fill(2, **wishes), client) for client in (1, 2)]
+            for reply in [await each.wait() for each in (long, *typed)]:
+                assert isinstance(reply, Filled)
+                assert reply.stats.steps
+            assert n_rows
+            assert isinstance(await Asked(worker, fill(3)).wait(), Filled)  # by now everything is counted
+            assert bool(worker.n_shared_passes) == (n_most == 2)
+            assert worker.n_retries == 0
+        finally:
+            worker.stop(PATIENCE_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiffusionGemma, "decode", short)
+        asyncio.run(scene())
 
 
 def test_typing_is_answered_between_two_canvases_of_an_edit() -> None:
@@ -134,6 +171,32 @@ def test_an_accelerator_out_of_memory_is_tried_again_with_empty_caches_and_twice
     asyncio.run(scene())
 
 
+def test_a_fill_that_is_tried_again_has_let_go_of_its_memory() -> None:
+    decode, caches, are_free = DiffusionGemma.decode, list[weakref.ref[KVCache]](), list[bool]()
+
+    def short(model: DiffusionGemma, canvas_BC: torch.Tensor, cache: KVCache, *rest: Any) -> torch.Tensor:
+        if not caches:
+            caches.append(weakref.ref(cache))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        are_free.append(caches[0]() is None)
+        return decode(model, canvas_BC, cache, *rest)
+
+    async def scene() -> None:
+        worker = Worker(CHECKPOINT, asyncio.get_running_loop())
+        worker.start()
+        try:
+            assert isinstance(await Asked(worker, fill(1, single_line=False, max_tokens=40)).wait(), Filled)
+            assert worker.n_retries == 1
+        finally:
+            worker.stop(PATIENCE_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiffusionGemma, "decode", short)
+        asyncio.run(scene())
+    assert are_free
+    assert all(are_free)
+
+
 def test_a_lost_accelerator_is_told_and_ends_the_engine() -> None:
     async def scene() -> None:
         worker = Worker(CHECKPOINT, asyncio.get_running_loop())
@@ -187,17 +250,51 @@ def test_a_checkpoint_mended_after_a_failed_load_is_used_without_a_restart(tmp_p
     asyncio.run(scene())
 
 
-def test_a_checkpoint_replaced_under_a_running_engine_is_loaded_and_a_removed_one_served_on(
+def say_other_languages(folder: Path) -> None:
+    config = json.loads((folder / "infill_config.json").read_text())
+    (folder / "new.json").write_text(json.dumps(config | {"languages": ["klingon"]}))
+    os.replace(folder / "new.json", folder / "infill_config.json")
+
+
+def test_a_checkpoint_is_replaced_and_a_document_forgotten_although_somebody_types_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("midspan_engine.worker.LOOK_S", 0.05)
+    monkeypatch.setattr("midspan_engine.checkpoint_files.CheckpointFiles.LOOK_S", 0.05)
     folder = tmp_path / "checkpoint"
     shutil.copytree(CHECKPOINT, folder)
 
-    def says_other_languages() -> None:
-        config = json.loads((folder / "infill_config.json").read_text())
-        (folder / "new.json").write_text(json.dumps(config | {"languages": ["klingon"]}))
-        os.replace(folder / "new.json", folder / "infill_config.json")
+    async def type_until(worker: Worker, client: int, word: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        silence: str | None = None
+        while word not in str(silence):
+            assert time.monotonic() < deadline, "the old checkpoint is served for ever"
+            reply = await Asked(worker, fill(2), client).wait()
+            assert isinstance(reply, Filled)
+            silence = reply.silence
+
+    async def scene() -> None:
+        worker = Worker(folder, asyncio.get_running_loop())
+        worker.start()
+        try:
+            assert isinstance(await Asked(worker, fill(1)).wait(), Filled)
+            typing = [asyncio.create_task(type_until(worker, client, "klingon")) for client in (1, 2, 3)]
+            worker.forget(["1 1.py"])
+            while worker._closed_documents:
+                await asyncio.sleep(0.01)
+            say_other_languages(folder)
+            await asyncio.gather(*typing)
+        finally:
+            worker.stop(PATIENCE_S)
+
+    asyncio.run(scene())
+
+
+def test_a_checkpoint_replaced_under_a_running_engine_is_loaded_and_a_removed_one_served_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midspan_engine.checkpoint_files.CheckpointFiles.LOOK_S", 0.05)
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(CHECKPOINT, folder)
 
     async def scene() -> None:
         worker = Worker(folder, asyncio.get_running_loop())
@@ -206,7 +303,7 @@ def test_a_checkpoint_replaced_under_a_running_engine_is_loaded_and_a_removed_on
             first = await Asked(worker, fill(1)).wait()
             assert isinstance(first, Filled)
             assert "klingon" not in str(first.silence)
-            says_other_languages()
+            say_other_languages(folder)
             deadline = time.monotonic() + PATIENCE_S
             silence: str | None = None
             while "klingon" not in str(silence):

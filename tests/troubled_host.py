@@ -10,19 +10,21 @@ from collections.abc import Callable
 
 import torch
 
-from midspan_engine import host, watchdog, worker
+from midspan_engine import host, watchdog
+from midspan_engine.checkpoint_files import CheckpointFiles
 from midspan_engine.engine import Engine
 from midspan_engine.job_queue import Job
+from midspan_engine.passes import Passes
 from midspan_engine.protocol import Draft, Fill, Filled
 
 FOREVER_S = 3600.0
 TOO_MUCH = 2**50
 """A petabyte, which no allocator has."""
 
-_real_fill = Engine.fill
+_real_filling = Engine.filling
 
 
-def _fill(self: Engine, request: Fill, **rest: object) -> Filled:
+def _filling(self: Engine, request: Fill, **rest: object) -> Passes[Filled]:
     if request.watch and "held-after-" in request.document:
         n_passes = int(request.document.removesuffix(".py").rpartition("-")[2])
         rest["on_draft"] = _held(rest["is_cancelled"].__self__, rest["on_draft"], n_passes)  # type: ignore[attr-defined, arg-type]
@@ -30,7 +32,7 @@ def _fill(self: Engine, request: Fill, **rest: object) -> Filled:
         time.sleep(FOREVER_S)
     if request.document.endswith("hungry.py") or (request.document.endswith("hungry-once.py") and len(self.prefixes)):
         torch.empty(TOO_MUCH, dtype=torch.uint8)
-    return _real_fill(self, request, **rest)  # type: ignore[arg-type]
+    return _real_filling(self, request, **rest)  # type: ignore[arg-type]
 
 
 def _held(job: Job, on_draft: Callable[[Draft], None], n_passes: int) -> Callable[[Draft], None]:
@@ -45,9 +47,9 @@ def _held(job: Job, on_draft: Callable[[Draft], None], n_passes: int) -> Callabl
 
 
 if __name__ == "__main__":
-    Engine.fill = _fill  # type: ignore[assignment, method-assign]
+    Engine.filling = _filling  # type: ignore[assignment, method-assign]
     watchdog.HANG_S = host.HANG_S = 1.0
     host.TICK_S = 0.1
     host.FAILED_IDLE_S = 0.5
-    worker.LOOK_S = 0.1
+    CheckpointFiles.LOOK_S = 0.1
     host.command()

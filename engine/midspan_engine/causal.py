@@ -33,7 +33,7 @@ def continue_greedily(
     device = model.embed_tokens.weight.device
     for _ in range(max_tokens):
         hidden = model.encode(torch.tensor([[token]], device=device), cache)
-        z_V = rules.constrain(model.logits(hidden)[0], 0, required, single_line=False)[0]
+        z_V = rules.constrain(model.logits(hidden)[0], required, single_line=False)[0]
         token = int(z_V.argmax())
         if not required and is_end(token):
             break

@@ -9,7 +9,8 @@ what the document repeats is mixed into what it says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,6 +20,7 @@ from midspan_engine.healing import GapRules
 from midspan_engine.left_to_right import LeftToRight
 from midspan_engine.prompt import quote
 from midspan_engine.repeats import Repeats
+from midspan_engine.rivals import Beginning, Rivals
 
 RepeatsFor = Callable[[list[int], list[int] | None], Repeats]
 """Takes the tokens between the first gap and one of the gaps, and those between it and the next, None for the last."""
@@ -45,6 +47,8 @@ class CausalVote:
         self._rules, self._reader, self._repeats_for = rules, reader, repeats
         self._repeats: dict[tuple[int, int], Repeats] = {}
         """By row and gap: what stands in the gaps before one may be repeated in it."""
+        self._rivals: Rivals | None = None
+        """Of the one gap of a canvas of one row."""
 
     def run_ahead(
         self, order: LeftToRight, is_stopped: Callable[[], bool], tell: Callable[[], None] = lambda: None
@@ -67,29 +71,27 @@ class CausalVote:
         repeats = self._repeats_of(order, row, gap)
         draft = repeats.draft(order.committed(row, gap), MAX_DRAFT) if repeats is not None else []
         n_back = order.half_given(row, gap)
-        z_DV = self._read(order, row, gap, draft, n_back)
+        committed = order.committed(row, gap)
+        z_DV = self._read(order, row, gap, committed + draft, len(committed) - n_back)
         if n_back:
-            self._weigh(z_DV[0, None], order, row, gap, n_back)
+            self._weigh(z_DV[0], order, row, gap, n_back)
             z_DV = z_DV[n_back:]
         for slot in range(len(draft) + 1):
-            z_1V = self._rules.constrain(z_DV[slot, None], 0, order.required(row, gap), order.task.single_line)
-            confidence, token = self._repeated(z_1V, order, row, gap, [])[0].softmax(-1).max(-1)
+            p_V = self._probabilities(z_DV[slot], order, row, gap, order.committed(row, gap))
+            confidence, token = p_V.max(-1)
             if confidence < least:
                 return False
+            self._pass_over(order, p_V, int(token))
             order.commit(row, gap, int(token), float(confidence))
             if draft[slot : slot + 1] != [int(token)] or not order.open_slots(row, gap):
                 break
         return True
 
-    def _weigh(self, z_1V: torch.Tensor, order: LeftToRight, row: int, gap: int, n_back: int) -> None:
+    def _weigh(self, z_V: torch.Tensor, order: LeftToRight, row: int, gap: int, n_back: int) -> None:
         """Tells anew how probable the token is in which typed text ends: by then it was that of any text."""
-        committed, required = order.committed(row, gap), order.task.required[gap]
-        left, token = committed[:-n_back], committed[-n_back]
-        for given in left:
-            required = self._rules.rest(required, given)
-        p_1V = self._rules.constrain(z_1V, 0, required, order.task.single_line).softmax(-1)
-        repeats = self._repeats_of(order, row, gap)
-        order.weigh(row, gap, float((p_1V if repeats is None else repeats.mix(p_1V, [left]))[0, token]))
+        committed = order.committed(row, gap)
+        p_V = self._probabilities(z_V, order, row, gap, committed[:-n_back])
+        order.weigh(row, gap, float(p_V[committed[-n_back]]))
 
     def mix(self, z_BGV: torch.Tensor, order: LeftToRight) -> torch.Tensor:
         """Returns the constrained logits of a step with the vote mixed into the leftmost open gap of each row."""
@@ -107,34 +109,83 @@ class CausalVote:
         draft = z_DV.argmax(-1).tolist()
         if self._blank in draft:
             draft = draft[: draft.index(self._blank) + 1]
-        weight = self._infill.causal_weight
-        causal_DV = self._read(order, row, gap, draft[:-1])
+        weight, committed = self._infill.causal_weight, order.committed(row, gap)
+        causal_DV = self._read(order, row, gap, committed + draft[:-1], len(committed))
         mixed_DV = (1 - weight) * z_DV[: len(draft)].log_softmax(-1) + weight * causal_DV.log_softmax(-1)
-        mixed_DV = self._repeated(mixed_DV, order, row, gap, draft[:-1])
+        mixed_DV = self._repeated(mixed_DV, self._repeats_of(order, row, gap), committed, draft[:-1])
         agreed = zip(mixed_DV.argmax(-1).tolist(), draft, strict=True)
         n_read = next((slot + 1 for slot, (a, b) in enumerate(agreed) if a != b), len(draft))
+        self._pass_over(order, mixed_DV[0].softmax(-1), int(mixed_DV[0].argmax()))
         return mixed_DV[:n_read]
 
-    def _read(self, order: LeftToRight, row: int, gap: int, draft: list[int], n_back: int = 0) -> torch.Tensor:
-        """Returns the encoder's logits [D + 1, V] of the frontier of a gap and of the slots behind each draft token.
+    def _pass_over(self, order: LeftToRight, p_V: torch.Tensor, taken: int) -> None:
+        """Keeps what else the frontier of the only gap could have got."""
+        task = order.task
+        if not self._infill.rival_passes or task.n_rows > 1 or len(task.canvas.gaps) > 1:
+            return
+        if self._rivals is None:
+            self._rivals = Rivals(len(task.canvas.gaps[0]), self._blank, self._infill.rival_passes)
+        left = order.beginning(0, 0)
+        self._rivals.pass_over(left, self._going_on(p_V, left.tokens, task.required[0]), taken)
 
-        Before them, those of the last `n_back` slots that are committed.
+    def _going_on(self, p_V: torch.Tensor, left: Sequence[int], required: bytes) -> torch.Tensor:
+        """Returns probabilities without the end of a text that would add nothing: it is no rival of one that does."""
+        if not self._rules.adds(required, left):
+            p_V[self._blank] = 0
+        return p_V
+
+    def seek_rival(self, order: LeftToRight, is_stopped: Callable[[], bool], tell: Callable[[], None]) -> None:
+        """Commits a text that was passed over, if the encoder finds one more probable than what the gap holds."""
+        if self._rivals is None:
+            return
+        draft, task = order.beginning(0, 0), order.task
+        bound = draft.cost if order.is_done else math.inf
+        if task.min_probability > 0:
+            bound = min(bound, -math.log(task.min_probability))
+
+        def read(left: Beginning) -> tuple[torch.Tensor, list[int]]:
+            tokens, repeats = list(left.tokens), self._repeats_of(order, 0, 0)
+            likely = repeats.draft(tokens, MAX_DRAFT)[: len(task.canvas.gaps[0]) - len(tokens) - 1] if repeats else []
+            z_DV = self._read(order, 0, 0, tokens + likely, len(tokens))
+            tell()
+            p_DV = torch.empty_like(z_DV)
+            for slot, z_V in enumerate(z_DV):
+                before = tokens + likely[:slot]
+                p_DV[slot] = self._going_on(self._probabilities(z_V, order, 0, 0, before), before, task.required[0])
+            return p_DV, likely
+
+        rival = self._rivals.best(list(draft.tokens), bound, read, is_stopped)
+        if rival is not None:
+            order.take_back(0, 0)
+            for token, probability in zip(rival.tokens, rival.probabilities, strict=True):
+                order.commit(0, 0, token, probability)
+
+    def _read(self, order: LeftToRight, row: int, gap: int, tokens: list[int], first: int) -> torch.Tensor:
+        """Returns the encoder's logits [len(tokens) - first + 1, V] of the slots of a gap from `first` on.
+
+        Up to the one behind `tokens`, with which the gap is read.
         """
         canvas, own = order.row(row), order.task.canvas.gaps[gap]
         hidden = {slot for later in order.task.canvas.gaps[gap + 1 :] for slot in later}
         following = [canvas[slot] for slot in range(own.stop, len(canvas)) if slot not in hidden]
         following = [token for token in following if token != self._pad]
         before = [token for token in canvas[: own.start] if token != self._blank]
-        left = quote(before, following, self._infill) + order.committed(row, gap)
-        return self._reader.logits(left + draft, len(left) - 1 - n_back)
+        left = quote(before, following, self._infill)
+        return self._reader.logits(left + tokens, len(left) - 1 + first)
 
-    def _repeated(self, z_DV: torch.Tensor, order: LeftToRight, row: int, gap: int, draft: list[int]) -> torch.Tensor:
-        """Returns log-probabilities of the same slots with what the document repeats mixed in; -inf stays."""
-        repeats = self._repeats_of(order, row, gap)
+    def _probabilities(
+        self, z_V: torch.Tensor, order: LeftToRight, row: int, gap: int, left: Sequence[int]
+    ) -> torch.Tensor:
+        """Returns how probable each token is as the next one of a gap that begins with `left`, by what was read."""
+        required = self._rules.rest(order.task.required[gap], *left)
+        z_1V = self._rules.constrain(z_V[None], required, order.task.single_line)
+        return self._repeated(z_1V, self._repeats_of(order, row, gap), list(left), [])[0].softmax(-1)
+
+    def _repeated(self, z_DV: torch.Tensor, repeats: Repeats | None, left: list[int], draft: list[int]) -> torch.Tensor:
+        """Returns log-probabilities of the slots behind `left` with what the document repeats mixed in; -inf stays."""
         if repeats is None:
             return z_DV
-        committed = order.committed(row, gap)
-        p_DV = repeats.mix(z_DV.softmax(-1), [committed + draft[:n] for n in range(len(draft) + 1)])
+        p_DV = repeats.mix(z_DV.softmax(-1), [left + draft[:n] for n in range(len(draft) + 1)])
         return p_DV.log().masked_fill(z_DV == -torch.inf, -torch.inf)
 
     def _repeats_of(self, order: LeftToRight, row: int, gap: int) -> Repeats | None:

@@ -101,6 +101,8 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Most tokens of the suffix that are quoted to the encoder for that opinion; needs mask and blank tokens."""
     repeat_weights: tuple[Annotated[float, msgspec.Meta(ge=0, lt=1)], ...] = ()
     """Share of what the document repeats in that opinion, by the number of tokens that match; the last for more."""
+    rival_passes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Most encoder passes in search of a text more probable than the draft, see `rivals`; needs that opinion."""
     instructions: bool = False
     """Whether the checkpoint follows instructions."""
     confidence_power: Annotated[float, msgspec.Meta(gt=0)] = 1.0
@@ -268,6 +270,8 @@ def load_infill_config(folder: Path) -> InfillConfig:
         raise CheckpointError(f"{path}: noise is mask, but mask_token_id is missing")
     if infill.causal_weight > 0 and None in (infill.mask_token_id, infill.blank_token_id):
         raise CheckpointError(f"{path}: causal_weight needs mask_token_id and blank_token_id")
+    if infill.causal_weight > 0 and infill.order != "left_to_right":
+        raise CheckpointError(f"{path}: causal_weight needs order left_to_right")
     if infill.length == "blanks" and infill.blank_token_id is None:
         raise CheckpointError(f"{path}: length is blanks, but blank_token_id is missing")
     if infill.mask_token_id is not None and infill.mask_token_id == infill.blank_token_id:

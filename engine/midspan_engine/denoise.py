@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -16,13 +17,14 @@ from midspan_engine.canvas import Canvas
 from midspan_engine.causal_vote import CausalVote
 from midspan_engine.config import GenerationConfig, InfillConfig
 from midspan_engine.entropy_order import EntropyOrder
-from midspan_engine.errors import NO_NUMBERS, Cancelled, EngineError
+from midspan_engine.errors import Cancelled
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.left_to_right import LeftToRight
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
-from midspan_engine.noise import draw_noise
 from midspan_engine.order import Order, Task
+from midspan_engine.passes import Passes, WantedPass, alone
+from midspan_engine.sampler import sampler_for
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Settled:
     n_encoder_steps: int
     """Passes of the encoder alone, likewise."""
     decoder_s: float
-    """Seconds in the decoder."""
+    """Seconds in the decoder; where passes are shared, with what the others did before theirs were made."""
     is_complete: bool
     """False when the deadline or the step limit came first, or nothing probable enough can come of it."""
 
@@ -69,13 +71,12 @@ def begin(
     Without `rules` any token may stand in a gap, as in the reference; the left-to-right order needs them.
     """
     device = model.embed_tokens.weight.device
-    generator = torch.Generator(device).manual_seed(task.seed)
-    shape, vocab_size = (task.n_rows, len(task.canvas.gap_slots)), model.config.vocab_size
-    noise_BG = draw_noise(infill, shape, vocab_size, generator, device)
+    sampler = sampler_for(task.seed, infill, model.config.vocab_size, device)
+    noise_BG = sampler.noise((task.n_rows, len(task.canvas.gap_slots)), 0)
     if infill.order == "left_to_right":
         assert rules is not None, "a run from the left ends by the rules of its gap"
         return Settling(LeftToRight(task, noise_BG, rules, infill))
-    return Settling(EntropyOrder(task, noise_BG, rules, infill, generation, generator))
+    return Settling(EntropyOrder(task, noise_BG, rules, generation, sampler))
 
 
 @torch.inference_mode()
@@ -84,7 +85,6 @@ def go_on(settling: Settling, task: Task) -> None:
     settling.order.go_on(task)
 
 
-@torch.inference_mode()
 def denoise(
     model: DiffusionGemma,
     cache: KVCache,
@@ -94,6 +94,19 @@ def denoise(
     on_step: OnStep | None = None,
     vote: CausalVote | None = None,
 ) -> Settled:
+    """Does what `settle` does, with passes that nobody shares."""
+    return alone(model, settle(model, cache, settling, max_steps, is_cancelled, on_step, vote))
+
+
+def settle(
+    model: DiffusionGemma,
+    cache: KVCache,
+    settling: Settling,
+    max_steps: int,
+    is_cancelled: Callable[[], bool],
+    on_step: OnStep | None = None,
+    vote: CausalVote | None = None,
+) -> Passes[Settled]:
     """Denoises the gaps of a canvas, and keeps in `settling` how far it is.
 
     The cancel flag and the deadline are read before every pass; the first step of a canvas is taken whatever the
@@ -102,12 +115,15 @@ def denoise(
     """
     device = model.embed_tokens.weight.device
     order, task = settling.order, settling.order.task
+    from_left = cast(LeftToRight, order)  # where there is a vote: the config reader refuses it with another order
     gap_slots = torch.tensor(task.canvas.gap_slots, device=device)
     canvas_BC = torch.tensor([task.canvas.ids] * task.n_rows, device=device)
     known_BC = torch.ones_like(canvas_BC, dtype=torch.bool)
     n_steps_before, n_encoder_steps_before, decoder_s = settling.n_steps, settling.n_encoder_steps, 0.0
 
     def is_late() -> bool:
+        if is_cancelled():
+            raise Cancelled("the request was withdrawn")
         return time.perf_counter() > task.deadline
 
     def tell() -> None:
@@ -120,36 +136,33 @@ def denoise(
         tell()
 
     while settling.n_steps < max_steps and not order.is_done:
-        if is_cancelled():
-            raise Cancelled("the request was withdrawn")
-        if settling.n_steps and is_late():
+        if is_late() and settling.n_steps:
             break
         # alternatives part at the first slot that the canvas decides
-        if vote is not None and isinstance(order, LeftToRight) and (settling.n_steps or task.n_rows == 1):
-            vote.run_ahead(order, lambda: is_cancelled() or is_late(), tell_ahead)
-            if is_cancelled():
-                raise Cancelled("the request was withdrawn")
-            if order.is_done or order.is_hopeless or (order.accepted_BG.any() and is_late()):
+        if vote is not None and (settling.n_steps or task.n_rows == 1):
+            vote.run_ahead(from_left, is_late, tell_ahead)
+            if (is_late() and order.accepted_BG.any()) or order.is_done or order.is_hopeless:
                 break
         canvas_BC[:, gap_slots] = order.slots_BG
         known_BC[:, gap_slots] = order.known_BG
         soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, settling.soft_BGH)
         began = time.perf_counter()
-        z_BGV = model.logits(model.decode(canvas_BC, cache, soft_BCH, gap_slots))
+        z_BGV = yield WantedPass(canvas_BC, cache, soft_BCH, task.canvas.gap_slots)
         decoder_s += time.perf_counter() - began
-        if z_BGV.isnan().any():
-            raise EngineError(NO_NUMBERS)
         z_BGV = order.constrain(z_BGV)
-        if vote is not None and isinstance(order, LeftToRight):
-            order.advance(vote.mix(z_BGV, order), leftmost_only=True)
-        else:
+        if vote is None:
             order.advance(z_BGV)
+        else:
+            from_left.advance(vote.mix(z_BGV, from_left), leftmost_only=True)
         settling.n_steps += 1
         tell()
         if order.is_hopeless:
             break
         if not order.is_done:
             settling.soft_BGH = model.soften(z_BGV)
+    if vote is not None and (order.is_done or order.is_hopeless):
+        vote.seek_rival(from_left, is_late, tell_ahead)
+    order.conclude()
     return Settled(
         task.canvas,
         order.draft_BG,
@@ -168,13 +181,11 @@ def condition(
     known_BC: torch.Tensor,
     gap_slots: torch.Tensor,
     soft_BGH: torch.Tensor | None,
-) -> torch.Tensor | None:
+) -> torch.Tensor:
     """Returns the soft embeddings [B, C, H]: a known slot its own token's, a gap slot the last step's, else zero.
 
-    None on a canvas without pins before the second step, as in the reference.
+    Zeros add nothing to a canvas, as in the reference, which has none before the second step.
     """
-    if soft_BGH is None and not known_BC.any():
-        return None
     soft_BCH = model.embed(canvas_BC)
     guessed_BGH = torch.zeros_like(soft_BCH[:, gap_slots]) if soft_BGH is None else soft_BGH
     soft_BCH[:, gap_slots] = torch.where(known_BC[:, gap_slots, None], soft_BCH[:, gap_slots], guessed_BGH)

@@ -20,13 +20,13 @@ from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Held, Stats
 from midspan_engine.segments import Segment, chunks, groups, parts_of
 
 NO_INSTRUCTIONS = (
-    "this checkpoint follows no instructions; it can fill a selection anew, touch it up, rewrite it, and complete a "
-    "body or the end of a line"
+    "this checkpoint follows no instructions; it can fill a selection anew (refill), touch it up (touch_up), "
+    "rewrite it (rewrite), and complete a body (body) or the end of a line (tail)"
 )
 LATE = "the deadline passed before anything better was found"
 NOTHING_BETTER = "the model found nothing better than what stands here"
 
-SLACK_TOKENS = 5
+SPARE_SLOTS = 5
 """Slots of a gap besides the tokens that it holds: for the healed piece before it, and to let it grow. Chosen."""
 MARGIN = 16.0
 """Nats by which a text must be more probable than the one whose place it takes, at a strength of 0; none at 1. With
@@ -75,7 +75,7 @@ class _Denoising:
         self._is_cancelled, self._on_draft = is_cancelled, on_draft
         infill, n_slots = engine.infill, engine.model.config.canvas_length
         self._room = n_slots - infill.tail_tokens - min(infill.head_tokens, infill.tail_tokens)
-        self._limit = max(min(infill.gap_tokens, self._room) - SLACK_TOKENS, 1)
+        self._limit = max(min(infill.gap_tokens, self._room) - SPARE_SLOTS, 1)
         self._likelihood = Likelihood(engine, request, is_cancelled)
         self._stats = Stats()
         self._silence: str | None = None
@@ -119,7 +119,7 @@ class _Denoising:
     def _need(self, segment: Segment) -> int:
         """Returns the slots that a segment's gap should have."""
         # without a blank a gap has the length of its text, with all of the healed piece
-        slack = MAX_HEALED_TOKENS if self._engine.infill.blank_token_id is None else SLACK_TOKENS
+        slack = MAX_HEALED_TOKENS if self._engine.infill.blank_token_id is None else SPARE_SLOTS
         n_slots = self._count(segment.text) + slack
         return min(max(n_slots, HOLE_TOKENS), self._limit) if self._request.strength == 1 else n_slots
 

@@ -1,4 +1,4 @@
-"""The engine: a loaded checkpoint that answers `Fill` requests, one at a time, from one thread."""
+"""The engine: a loaded checkpoint that answers `Fill` requests from one thread; they may share decoder passes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from midspan_engine.denoise import Settled, Settling, begin, go_on
 from midspan_engine.device import serving_device
 from midspan_engine.echo import Echo
 from midspan_engine.errors import Cancelled, CheckpointError
+from midspan_engine.graphs import capture
 from midspan_engine.healing import GapRules
 from midspan_engine.kv import KVCache
 from midspan_engine.length_policy import AsLaidOut, Filling, LengthPolicy, Means, Outcome
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.order import Order, Task
+from midspan_engine.passes import Passes, alone
 from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.probe import Probe
 from midspan_engine.prompt import Prompt, build_prompt
@@ -107,6 +109,7 @@ class Engine:
         )
         model.requires_grad_(False)
         model.fuse()
+        capture(model, infill)
         return cls(model, tokens, infill, load_generation_config(checkpoint), chat)
 
     @property
@@ -174,6 +177,21 @@ class Engine:
         `received` is `time.perf_counter()` at receipt; the deadline counts from it. Raises InputError for a request
         that cannot be laid out, Cancelled when the flag is seen between two passes of the model.
         """
+        filling = self.filling(request, received=received, is_cancelled=is_cancelled, on_draft=on_draft)
+        return alone(self.model, filling)
+
+    def filling(
+        self,
+        request: Fill,
+        *,
+        received: float,
+        is_cancelled: Callable[[], bool],
+        on_draft: Callable[[Draft], None] | None = None,
+    ) -> Passes[Filled]:
+        """Does what `fill` does, with decoder passes that others may share.
+
+        Two fills of one document must not run side by side: they have one cache.
+        """
         if self.languages and request.language not in self.languages:
             known = ", ".join(self.languages)
             language = request.language or "this language"
@@ -184,7 +202,7 @@ class Engine:
         try:
             cache, n_encoded = self.prefixes.encode(request.document, prompt.context, is_cancelled)
             encoded = time.perf_counter()
-            outcome = self._denoise(request, prompt, cache, settling, is_cancelled, on_draft)
+            outcome = yield from self._denoise(request, prompt, cache, settling, is_cancelled, on_draft)
         except Cancelled:
             self._unsettled.keep(request, prompt, settling)
             raise
@@ -233,7 +251,7 @@ class Engine:
         settling: Settling,
         is_cancelled: Callable[[], bool],
         on_draft: Callable[[Draft], None] | None,
-    ) -> Outcome:
+    ) -> Passes[Outcome]:
         on_step = None
         if on_draft is not None:
             send = on_draft
@@ -246,7 +264,8 @@ class Engine:
         is_simple = len(request.parts) == 2 and not request.held and not is_begun
         policy = _POLICIES[self.infill.finds_length if is_simple else "fixed"](means)
         vote = self._vote(prompt, cache)
-        return policy.fill(Filling(prompt, settling, request.parts[-1], cache, is_cancelled, on_step, vote))
+        filling = Filling(prompt, settling, request.parts[-1], cache, is_cancelled, on_step, vote)
+        return (yield from policy.fill(filling))
 
     def _vote(self, prompt: Prompt, cache: KVCache) -> CausalVote | None:
         infill = self.infill
@@ -327,7 +346,11 @@ def _silence(candidates: list[Candidate], shown: tuple[Candidate, ...], request:
         return None
     offered = [candidate for candidate in candidates if any(candidate.gaps)]
     if offered:
-        return f"not confident enough: {offered[0].confidence:.2f}, asked for {request.min_confidence:.2f}"
+        found, asked = offered[0].confidence, request.min_confidence
+        n = next((n for n in range(2, 6) if f"{found:.{n}f}" != f"{asked:.{n}f}"), 6)
+        # What was given up, or cut off by the deadline, would only have got less probable.
+        bound = "" if offered[0].complete else "at most "
+        return f"not confident enough: {bound}{found:.{n}f}, asked for {asked:.{n}f}"
     if candidates and candidates[0].complete:
         return "the model would add nothing here"
     if candidates:

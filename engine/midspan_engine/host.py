@@ -116,7 +116,7 @@ class Host:
                 logger.warning("leaving: the socket was removed, so that no client finds this process any more")
                 return
             # A checkpoint that is loaded again takes its time, in which no job makes a step.
-            if watchdog.is_hanging(self._worker.queue.running if self._worker.state == "busy" else None):
+            if watchdog.is_hanging(self._worker.queue.running if self._worker.state == "busy" else ()):
                 self._fail_all(f"the engine hung: no step in {HANG_S:.0f} s; the next request restarts it")
                 return
             if self._worker.state == "loading" or any(connection.jobs for connection in self._connections):
@@ -251,7 +251,7 @@ class Host:
             n_documents=engine.n_documents if engine else 0,
             n_fills=self._n_fills,
             n_waiting=len(worker.queue),
-            counts=dict(self._counts) | ({"retried": worker.n_retries} if worker.n_retries else {}),
+            counts=dict(self._counts) | worker.counts,
             clients=clients,
             gone=self._gone.counts(clients),
             languages=engine.languages if engine else (),

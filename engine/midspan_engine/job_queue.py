@@ -1,7 +1,6 @@
 """What waits for the model: the jobs of all clients, and which of them comes next.
 
-Jobs run one after the other. Rows of several jobs could share a pass of the model, but on a CPU every row costs so much
-that on average nobody would have an answer sooner (README.md of the engine, "Rows").
+Typed fills may run side by side (`rows.py`), all others run alone.
 """
 
 from __future__ import annotations
@@ -77,12 +76,11 @@ class Job:
 
 
 class JobQueue:
-    """The jobs that wait and the one that runs; methods may be called from any thread."""
+    """The jobs that wait and those that run; methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
-        self._running: Job | None = None
-        self._interrupted: Job | None = None
+        self._running: tuple[Job, ...] = ()
         self._turns: dict[int, int] = {}
         self._n_taken = 0
         self._is_woken = False
@@ -92,8 +90,8 @@ class JobQueue:
         return len(self._jobs)
 
     @property
-    def running(self) -> Job | None:
-        """The job in the hands of the worker."""
+    def running(self) -> tuple[Job, ...]:
+        """The jobs in the hands of the worker; with one that an edit lets through, that edit."""
         return self._running
 
     def put(self, job: Job) -> list[tuple[Job, str]]:
@@ -107,16 +105,34 @@ class JobQueue:
         return replaced
 
     def take(self, timeout_s: float) -> Job | None:
-        """Returns the next job once there is one, None after a while or when woken; the last one counts as done.
+        """Returns the next job once there is one, None after a while or when woken; those before it count as done.
 
         By urgency, then whose turn is longest ago, then by arrival.
         """
         with self._change:
-            self._running = self._interrupted = None
+            self._running = ()
             self._change.wait_for(lambda: self._jobs or self._is_woken, timeout_s)
             self._is_woken = False
-            self._running = self._take_of(self._jobs)
-            return self._running
+            return self._run_next(self._jobs)
+
+    def join(self, n_most: int) -> Job | None:
+        """Returns the next job if it may run beside those that run by now, so that there are `n_most` at most.
+
+        None where it has to run alone, or another of its document is still in hand: nobody overtakes it, so that it
+        cannot be held back for ever. None, too, while an edit waits for its next canvas.
+        """
+        with self._change:
+            job = self._next(self._jobs)
+            if job is None or len(self._running) >= n_most:
+                return None
+            is_in_hand = job.document in [other.document for other in self._running]
+            may_join = not is_in_hand and all(map(_is_shareable, (job, *self._running)))
+            return self._run_next([job]) if may_join else None
+
+    def leave(self, job: Job) -> None:
+        """Counts one of the jobs that run as done."""
+        with self._change:
+            self._running = tuple(other for other in self._running if other is not job)
 
     def interrupt(self, edit: Job, before: float) -> Job | None:
         """Returns the next fill to be run between two canvases of an edit, None when the edit is to go on.
@@ -126,9 +142,8 @@ class JobQueue:
         """
         with self._change:
             asked = [job for job in self._jobs if not job.request.held and job.request.priority != "prefetch"]
-            job = self._take_of([job for job in asked if job.received <= before])
-            self._running, self._interrupted = (edit, None) if job is None else (job, edit)
-            return job
+            self._running = (edit,)
+            return self._run_next([job for job in asked if job.received <= before])
 
     def wake(self) -> None:
         """Makes a waiting `take` return."""
@@ -155,13 +170,17 @@ class JobQueue:
             self._turns.pop(client, None)
 
     def _present(self) -> list[Job]:
-        return [*self._jobs, *(job for job in (self._running, self._interrupted) if job is not None)]
+        return [*self._jobs, *self._running]
 
-    def _take_of(self, jobs: Sequence[Job]) -> Job | None:
+    def _next(self, jobs: Sequence[Job]) -> Job | None:
         now = time.perf_counter()
-        job = min(jobs, key=lambda job: (_rank(job, now), self._turns.get(job.client, 0)), default=None)
+        return min(jobs, key=lambda job: (_rank(job, now), self._turns.get(job.client, 0)), default=None)
+
+    def _run_next(self, jobs: Sequence[Job]) -> Job | None:
+        job = self._next(jobs)
         if job is not None:
             self._jobs.remove(job)
+            self._running = (*self._running, job)
             self._n_taken += 1
             self._turns[job.client] = self._n_taken
         return job
@@ -171,12 +190,17 @@ class JobQueue:
         is_alike = bool(old.request.held) == bool(new.request.held)  # an edit goes on while the user types elsewhere
         if old.document == new.document and is_alike and (is_old_guess or not is_guess):
             return SUPERSEDED
-        return GAVE_WAY if old is self._running and is_old_guess and not is_guess else None
+        return GAVE_WAY if old in self._running and is_old_guess and not is_guess else None
 
 
 def document_key(client: int, document: str) -> str:
     """Returns the name of a client's document; two clients that edit one file keep each a cache of it."""
     return f"{client} {document}"
+
+
+def _is_shareable(job: Job) -> bool:
+    """Says whether a job may run beside others: it has one row, and nobody who types waits for a longer one."""
+    return job.request.priority == "typed" and job.request.n_candidates == 1 and not job.request.held
 
 
 def _rank(job: Job, now: float) -> int:

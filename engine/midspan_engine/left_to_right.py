@@ -12,8 +12,10 @@ from itertools import pairwise
 import torch
 
 from midspan_engine.config import InfillConfig
+from midspan_engine.errors import NO_NUMBERS, EngineError
 from midspan_engine.healing import GapRules
 from midspan_engine.order import Order, Task
+from midspan_engine.rivals import Beginning
 from midspan_kernels.row_statistics import row_statistics
 
 
@@ -62,16 +64,21 @@ class LeftToRight(Order):
                     self._commit(row, gap, slot, token, 1.0 if is_given else float(self.confidence_BG[row, slot]))
 
     def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns the logits with the tokens forbidden that the gaps' rules exclude; changes them in place."""
+        """Returns the logits with what the gaps' rules exclude forbidden in open slots; changes them in place."""
         for row, z_GV in enumerate(z_BGV):
             for gap, span in enumerate(self._spans):
-                start, required = self._frontiers[row][gap] - span.start, self._required[row][gap]
-                self._rules.constrain(z_GV[span.start : span.stop], start, required, self.task.single_line)
+                still_open_GV = z_GV[self._frontiers[row][gap] : span.stop]
+                self._rules.constrain(still_open_GV, self._required[row][gap], self.task.single_line)
         return z_BGV
 
     def advance(self, z_BGV: torch.Tensor, leftmost_only: bool = False) -> None:
-        """Commits the next run of each gap, or of the leftmost open one, by the constrained logits of this step."""
+        """Commits the next run of each gap, or of the leftmost open one, by the constrained logits of this step.
+
+        Raises EngineError when they are no numbers.
+        """
         statistics = row_statistics(z_BGV)
+        if statistics.entropy.isnan().any():
+            raise EngineError(NO_NUMBERS)
         self.entropy_BG = torch.where(self.known_BG, 0.0, statistics.entropy)
         self.draft_BG = torch.where(self.known_BG, self.slots_BG, statistics.argmax)
         tokens, confidences = statistics.argmax.tolist(), statistics.confidence.tolist()
@@ -99,10 +106,6 @@ class LeftToRight(Order):
         """Returns the tokens of a gap up to its frontier."""
         return self.slots_BG[row, self._spans[gap].start : self._frontiers[row][gap]].tolist()
 
-    def required(self, row: int, gap: int) -> bytes:
-        """Returns what a gap must spell next."""
-        return self._required[row][gap]
-
     def half_given(self, row: int, gap: int) -> int:
         """Returns how many committed slots back the token is in which typed text ends, as long as nobody weighed it."""
         slot = self._half_given.get((row, gap))
@@ -122,6 +125,22 @@ class LeftToRight(Order):
     def commit(self, row: int, gap: int, token: int, confidence: float) -> None:
         """Commits the next slot of a gap; the blank ends it."""
         self._commit(row, gap, self._frontiers[row][gap], token, confidence)
+
+    def beginning(self, row: int, gap: int) -> Beginning:
+        """Returns what is committed in a gap, with its probability."""
+        tokens, start = self.committed(row, gap), self._spans[gap].start
+        if self._blank in tokens:
+            tokens = tokens[: tokens.index(self._blank) + 1]
+        probabilities = self.confidence_BG[row, start : start + len(tokens)].tolist()
+        return Beginning.of(tokens, probabilities)
+
+    def take_back(self, row: int, gap: int) -> None:
+        """Forgets what is committed in a gap."""
+        span = self._spans[gap]
+        self.known_BG[row, span.start : span.stop] = False
+        self.confidence_BG[row, span.start : span.stop] = 1.0
+        self._frontiers[row][gap], self._required[row][gap] = span.start, self.task.required[gap]
+        self._half_given.pop((row, gap), None)
 
     def _commit_run(self, row: int, gap: int, slots: range, tokens: list[int], confidences: list[float]) -> None:
         """Commits the first of `slots`, and those behind it up to a doubtful one or the end of the text."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from midspan_engine.job_queue import Job
 
 HANG_S = 60.0
@@ -11,7 +13,7 @@ several seconds.
 
 
 class Watchdog:
-    """Compares the signs of life of a running job from tick to tick.
+    """Compares the signs of life of the running jobs from tick to tick.
 
     It counts ticks, not time: of a process that was stopped, or of a laptop that slept, time passes all the same.
     """
@@ -19,11 +21,11 @@ class Watchdog:
     def __init__(self, tick_s: float) -> None:
         self._n_allowed = max(1, round(HANG_S / tick_s))
         self._n_silent = 0
-        self._last: tuple[Job, int] | None = None
+        self._last: list[tuple[Job, int]] = []
 
-    def is_hanging(self, running: Job | None) -> bool:
-        """Takes one look at the job that runs; True when it has shown no sign for too many looks."""
-        seen = None if running is None else (running, running.n_signs)
-        self._n_silent = self._n_silent + 1 if seen is not None and seen == self._last else 0
+    def is_hanging(self, running: Sequence[Job]) -> bool:
+        """Takes one look at the jobs that run; True when none of them has shown a sign for too many looks."""
+        seen = [(job, job.n_signs) for job in running]
+        self._n_silent = self._n_silent + 1 if seen and seen == self._last else 0
         self._last = seen
         return self._n_silent > self._n_allowed

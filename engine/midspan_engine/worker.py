@@ -1,24 +1,25 @@
 """The one thread that touches the model.
 
-Jobs come in through a queue and run in order; replies go back to the event loop through `call_soon_threadsafe`. The
-engine is imported and loaded on the thread, so that the process answers a status before torch is there.
+Jobs come in through a queue and run in order, where several people type some side by side; replies go back to the event
+loop through `call_soon_threadsafe`. The engine is imported and loaded on the thread, so that the process answers a
+status before torch is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from midspan_engine.checkpoint_files import CheckpointFiles
 from midspan_engine.errors import Cancelled, CheckpointError, InputError, MidspanError
 from midspan_engine.job_queue import CANCELLED, CLOSED, Job, JobQueue
 from midspan_engine.protocol import Failed, Fill, Filled
@@ -26,6 +27,7 @@ from midspan_engine.trouble import failed, is_out_of_memory, log_unexpected
 
 if TYPE_CHECKING:
     from midspan_engine.engine import Engine
+    from midspan_engine.passes import Passes
 
 T = TypeVar("T")
 
@@ -33,21 +35,13 @@ logger = logging.getLogger(__name__)
 
 BUSY = "the engine was busy with another request until the deadline"
 
-LOOK_S = 1.0
-"""How often the checkpoint's folder is looked at. It is read again once two looks agree, and not while files are still
-being copied into it.
-"""
-
-PARTS = ("*config.json", "tokenizer.json", "*.jinja", "model*.safetensors", "model.safetensors.index.json", "*.gguf")
-"""Names of what a checkpoint consists of. A training run may write its own files beside them all the time."""
-
 _IMPORTED = 0.4
 """Share of the progress when torch is imported. Chosen: nearly all of the time of a small checkpoint, little of a large
 one's."""
 
 
 class Worker:
-    """Loads a checkpoint and fills gaps, one job at a time, on a thread of its own."""
+    """Loads a checkpoint and fills gaps on a thread of its own."""
 
     def __init__(self, checkpoint: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.engine: Engine | None = None
@@ -60,15 +54,15 @@ class Worker:
         self._progressed = time.monotonic()
         self.n_retries = 0
         """Fills that ran out of memory and were tried again."""
+        self.n_shared_passes = 0
+        """Decoder passes that were made for more than one fill."""
         self.queue = JobQueue()
         self._checkpoint = checkpoint
         self._loop = loop
         self._closed_documents: list[str] = []
         self._is_stopping = False
         self._loaded = 0.0
-        self._used: list[tuple[str, int, int]] = []
-        self._seen: list[tuple[str, int, int]] = []
-        self._looked = 0.0
+        self._files = CheckpointFiles(checkpoint)
         # A daemon: an interpreter that ends while torch is still being imported must not wait for it.
         self._thread = threading.Thread(target=self._run, name="midspan-model", daemon=True)
 
@@ -79,12 +73,18 @@ class Worker:
             return "failed"
         if self.engine is None:
             return "loading"
-        return "busy" if self.queue.running is not None or len(self.queue) else "ready"
+        return "busy" if self.queue.running or len(self.queue) else "ready"
 
     @property
     def loading_quiet_s(self) -> float:
         """Seconds since the loading got further; 0 when nothing is being loaded."""
         return time.monotonic() - self._progressed if self.state == "loading" else 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What there is to count of the model's own work, by name."""
+        counts = {"retried": self.n_retries, "passes shared": self.n_shared_passes}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def device_bytes(self) -> int:
@@ -136,11 +136,31 @@ class Worker:
     def _run(self) -> None:
         self._load()
         while not self._is_stopping:
-            job = self.queue.take(LOOK_S)
+            job = self.queue.take(CheckpointFiles.LOOK_S)
             self._tidy(job is not None)
-            if job is None:
-                continue
-            self._post(job.finish, self._answer(job))
+            if job is not None:
+                self._serve(job)
+
+    def _serve(self, first: Job) -> None:
+        """Answers a job, and those that come to share its passes meanwhile."""
+        if (engine := self.engine) is None:
+            assert self.load_failure is not None, "the engine is either loaded or failed before the first job"
+            self._finish(first, msgspec.structs.replace(self.load_failure, id=first.request.id))
+            return
+        from midspan_engine.rows import Rows  # there is an engine, so torch is imported already
+
+        rows = Rows(engine.model, self._finish)
+        rows.add(first, self._answer(engine, first))
+        while len(rows):
+            while not self._is_untidy and (job := self.queue.join(rows.n_most)) is not None:
+                rows.add(job, self._answer(engine, job))
+            rows.advance()
+        self.n_shared_passes += rows.n_shared
+
+    @property
+    def _is_untidy(self) -> bool:
+        """Whether there is something to do for which no fill may be in hand: nobody joins those that are."""
+        return self._is_stopping or bool(self._closed_documents) or self._files.is_look_due
 
     def _tidy(self, is_asked: bool) -> None:
         """Drops what closed documents have left, and loads a checkpoint that was replaced."""
@@ -151,16 +171,9 @@ class Worker:
                     self.engine.forget(document)
             except Exception as error:
                 log_unexpected("forget", error)
-        if self.engine is not None and time.monotonic() - self._looked < LOOK_S:
-            return
-        if self.engine is None and not is_asked:
-            return  # it is read again when somebody asks for it
-        self._looked = time.monotonic()
-        found = _fingerprint(self._checkpoint)
-        is_settled = found == self._seen or self.engine is None
-        self._seen = found
-        # Without its folder, as on a disk that was taken away, a loaded model serves on.
-        if found and found != self._used and is_settled:
+        has_failed = self.engine is None  # then it is read again when somebody asks for it
+        is_due = is_asked if has_failed else self._files.is_look_due
+        if is_due and self._files.have_changed(is_urgent=has_failed):
             logger.info("the checkpoint has changed: loading it again")
             self._load()
 
@@ -169,12 +182,13 @@ class Worker:
         self.engine = self.load_failure = None  # the memory of the old model is free before the new one takes its own
         self._note_progress(0.0)
         self.budget = ""
-        self._used = self._seen = _fingerprint(self._checkpoint)
+        self._files.use()
         try:
             if not self._checkpoint.is_dir():
                 raise CheckpointError(
-                    f"there is no checkpoint folder at {self._checkpoint}; point MIDSPAN_CHECKPOINT at a folder that "
-                    "holds config.json, tokenizer.json and *.safetensors, or unset it to use the embedded checkpoint"
+                    f"there is no checkpoint folder at {self._checkpoint}; give a folder that holds config.json, "
+                    "tokenizer.json and *.safetensors (--checkpoint, the setting `checkpoint` or MIDSPAN_CHECKPOINT), "
+                    "or leave it out to use the one that ships"
                 )
             # Torch takes seconds to import; only this thread needs it.
             import torch
@@ -208,60 +222,58 @@ class Worker:
     def _note_progress(self, progress: float) -> None:
         self.progress, self._progressed = progress, time.monotonic()
 
-    def _answer(self, job: Job) -> Filled | Failed:
+    def _answer(self, engine: Engine, job: Job) -> Passes[Filled | Failed]:
         id = job.request.id
         if job.check_in():
             return Filled(id=id, silence=CANCELLED)
-        if self.engine is None:
-            assert self.load_failure is not None, "the engine is either loaded or failed before the first job"
-            return msgspec.structs.replace(self.load_failure, id=id)
         try:
-            return self._fill(self.engine, job)
+            return (yield from self._fill(engine, job))
         except Cancelled:
             return Filled(id=id, silence=CANCELLED)
         except Exception as error:  # one bad request must not take the model from everybody
             return failed(id, error)
 
-    def _fill(self, engine: Engine, job: Job) -> Filled:
+    def _fill(self, engine: Engine, job: Job) -> Passes[Filled]:
         """Fills, and once more with empty caches when memory does not suffice."""
         request = msgspec.structs.replace(job.request, document=job.document)
         try:
-            return self._run_engine(engine, job, request)
+            return (yield from self._run_engine(engine, job, request))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        # Out of the handler: there the error's frames would still hold the tensors.
+            traceback.clear_frames(error.__traceback__)  # whoever has the error would hold their tensors
         logger.warning("out of memory at fill %d: trying again with empty caches", request.id)
         self.n_retries += 1
         engine.drop_caches()
-        return self._run_engine(engine, job, request)
+        return (yield from self._run_engine(engine, job, request))
 
-    def _run_engine(self, engine: Engine, job: Job, request: Fill) -> Filled:
+    def _run_engine(self, engine: Engine, job: Job, request: Fill) -> Passes[Filled]:
         from midspan_engine.edit import revise  # there is an engine, so torch is imported already
 
+        received = max(job.received, self._loaded)  # a deadline is not spent on loading
+        on_draft = (lambda draft: self._post(job.on_draft, draft)) if request.watch else None
+        if not request.held:
+            filling = engine.filling(request, received=received, is_cancelled=job.check_in, on_draft=on_draft)
+            return (yield from filling)
         between = partial(self._let_through, job)
-        serve = partial(revise, engine, between_canvases=between) if request.held else engine.fill
-        return serve(
+        return revise(
+            engine,
             request,
-            received=max(job.received, self._loaded),  # a deadline is not spent on loading
+            received=received,
             is_cancelled=job.check_in,
-            on_draft=(lambda draft: self._post(job.on_draft, draft)) if request.watch else None,
+            on_draft=on_draft,
+            between_canvases=between,
         )
 
     def _let_through(self, edit: Job) -> None:
         """Answers the fills that wait by now: an edit of many canvases takes minutes, and typing goes on meanwhile."""
         now = time.perf_counter()
         while (job := self.queue.interrupt(edit, now)) is not None:
-            self._post(job.finish, self._answer(job))
+            self._serve(job)
+
+    def _finish(self, job: Job, reply: Filled | Failed) -> None:
+        self.queue.leave(job)
+        self._post(job.finish, reply)
 
     def _post(self, callback: Callable[[T], None], message: T) -> None:
         self._loop.call_soon_threadsafe(callback, message)
-
-
-def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
-    """Returns name, time and size of the files that a checkpoint consists of: equal as long as nobody touched them."""
-    try:
-        files = [entry for entry in os.scandir(folder) if any(fnmatch(entry.name, part) for part in PARTS)]
-        return sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    except OSError:
-        return []

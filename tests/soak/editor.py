@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import random
+import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -84,7 +86,7 @@ class Editor:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "SOAK_LAG_FILE": str(folder / f"{name}.lag.json")},
+                env={**os.environ, "SOAK_LAG_FILE": str(folder / f"{name}.lags.json")},
             )
         client = LspClient(process)
         await client.initialize(options={"min_confidence": 0.0})
@@ -95,6 +97,11 @@ class Editor:
     @property
     def pid(self) -> int:
         return self._client.process.pid
+
+    def begin(self) -> None:
+        """Counts from now on."""
+        self.tally = Tally()
+        self._client.process.send_signal(signal.SIGUSR1)
 
     async def type(self, seconds: float, keys_per_s: float) -> None:
         """Types for a while; a suggestion is asked for after every key."""
@@ -113,28 +120,36 @@ class Editor:
     async def until_served(self, patience_s: float) -> bool:
         """Types slowly until the engine has had its say, be it a silence; False when it has not in time."""
         end = time.monotonic() + patience_s
-        while time.monotonic() < end:
+        while time.monotonic() < end and self._client.process.returncode is None:
             n_before = self.tally.n_answered
             self._key()
             self._ask()
             await asyncio.wait(self._asked, timeout=patience_s)
-            status = await self._client.ask("midspan/status")
-            if self.tally.n_answered > n_before and status["state"] != "failed":
+            _, told = self._client.start("midspan/status")
+            await asyncio.wait([told], timeout=patience_s)
+            has_told = told.done() and not told.cancelled()
+            if self.tally.n_answered > n_before and has_told and told.result()["state"] != "failed":
                 return True
             await asyncio.sleep(0.1)
         return False
 
     async def settle(self, patience_s: float) -> int:
-        """Waits for the answers that are still to come; returns how many do not."""
+        """Waits for the answers that are still to come; returns how many requests never got one."""
         if self._asked:
             await asyncio.wait(self._asked, timeout=patience_s)
-        return len(self._asked)
+        return self.tally.n_asked - self.tally.n_answered - self.tally.n_withdrawn
 
-    async def quit(self) -> int:
-        """Ends the server in order; returns its exit status."""
-        status = await self._client.leave()
+    async def quit(self, patience_s: float) -> int:
+        """Ends the server, in order if it lets us; returns its exit status."""
+        process = self._client.process
+        leaving = asyncio.create_task(self._client.leave())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), patience_s)
+        leaving.cancel()
+        if process.returncode is None:
+            process.kill()
         await self._client.close()
-        return status
+        return await process.wait()
 
     def _key(self) -> None:
         start = self._seen()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import msgspec
+
+WARM_UP_S = 60.0
+"""At 8 keys a second an editor has typed its whole text by then, so the engine has met every length there is."""
+WINDOW_S = 30.0
+"""Over so long memory is averaged: it goes up and down with every fill. Chosen."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -26,16 +30,23 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """Resident memory over time, MB: the mean of the second quarter of a run against that of the last."""
+    """Resident memory of a process, MB: its mean over a while after warming up, and over as long a while at the end."""
 
     early: float
     late: float
 
     @classmethod
-    def of(cls, samples: list[float]) -> Growth:
-        quarter = max(1, len(samples) // 4)
-        early, late = samples[quarter : 2 * quarter] or samples[:1], samples[-quarter:]
-        return cls(*(round(sum(part) / max(1, len(part)), 1) for part in (early, late)))
+    def of(cls, samples: list[float], seconds: float) -> Growth:
+        """Takes samples that are spread evenly over a run of so many seconds."""
+        a_second = len(samples) / seconds
+        start = round(min(WARM_UP_S, seconds / 4) * a_second)
+        n = max(1, round(min(WINDOW_S, seconds / 4) * a_second))
+        parts = samples[start : start + n], samples[-n:]
+        return cls(*(round(sum(part) / max(1, len(part)), 1) for part in parts))
+
+    @property
+    def mb(self) -> float:
+        return round(self.late - self.early, 1)
 
 
 def resident_mb(pid: int) -> float | None:
@@ -46,9 +57,25 @@ def resident_mb(pid: int) -> float | None:
         return None
 
 
-def lags_ms(folder: Path) -> list[float]:
-    """Returns how late the loops of the ended language servers were."""
-    return [lag for path in sorted(folder.glob("*.lag.json")) for lag in json.loads(path.read_text())]
+class Lags(msgspec.Struct, frozen=True):
+    """How late each probe of an event loop was, and how long the next one waited before it set out."""
+
+    every_ms: float
+    lags_ms: list[float]
+
+    def waits_ms(self) -> list[float]:
+        """Returns what probes would have waited that come at a steady rate, whatever became of the one before.
+
+        A loop that stands still for a second holds up one probe of ours; of what others send it holds up all that comes
+        in that second, the last of it for a short while only.
+        """
+        return [lag - self.every_ms * n for lag in self.lags_ms for n in range(1 + int(max(0.0, lag) // self.every_ms))]
+
+
+def loop_waits_ms(folder: Path) -> list[Spread]:
+    """Returns how long something new waited in the loop of each language server that has ended in order."""
+    paths = sorted(folder.glob("*.lags.json"))
+    return [Spread.of(msgspec.json.decode(path.read_bytes(), type=Lags).waits_ms()) for path in paths]
 
 
 def engines_of(folder: Path) -> list[int]:

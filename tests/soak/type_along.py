@@ -14,8 +14,8 @@ import msgspec
 
 from midspan_server.engine_client import EngineClient
 from midspan_server.launch import Launch
-from soak.editor import Editor, Tally
-from soak.measures import Growth, Spread, engines_of, lags_ms, resident_mb
+from soak.editor import Editor
+from soak.measures import Growth, Spread, engines_of, loop_waits_ms, resident_mb
 
 PATIENCE_S = 120.0
 """How long anything may take on a busy machine before it counts as lost."""
@@ -26,22 +26,27 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     n_editors: int
     seconds: float
+    keys_wanted: int
     keys: int
     asked: int
     answered: int
     withdrawn: int
     """Taken back by the editor; answered with the error that says so."""
     unanswered: int
+    """Neither answered nor told that it was withdrawn."""
     suggested: int
     late: int
     """Suggestions for a text that was typed on meanwhile, as it was then: an editor drops them."""
     wrong: list[str]
     """Suggestions that fit no text since they were asked for, stale ones among them."""
     key_to_suggestion_ms: Spread
-    loop_lag_ms: Spread
+    loop_wait_ms: list[Spread]
+    """How long something new waited in the event loop of each front end."""
     engine_mb: Growth
     front_end_mb: Growth
-    """Mean of all."""
+    """Of the one that grew most."""
+    n_engines: int
+    """Engine processes that were seen; more than one where it had to be started again."""
     engine_counts: dict[str, int]
     """Answers of the last engine by what became of them."""
     troubles: list[str]
@@ -76,9 +81,10 @@ async def run(
         )
     )
     # The engine is loaded before anything is measured: a start takes seconds.
-    await asyncio.gather(*(editor.until_served(PATIENCE_S) for editor in editors))
+    served = await asyncio.gather(*(editor.until_served(PATIENCE_S) for editor in editors))
+    assert all(served), f"the engine did not get ready in {PATIENCE_S:.0f} s"
     for editor in editors:
-        editor.tally = Tally()
+        editor.begin()
     memory = _Memory(launch, editors)
     watching = asyncio.create_task(memory.watch())
     struck: list[str] = []
@@ -86,10 +92,11 @@ async def run(
     await asyncio.gather(*(editor.type(seconds, keys_per_s) for editor in editors))
     striking.cancel()
     await asyncio.gather(striking, return_exceptions=True)
-    unanswered = sum(await asyncio.gather(*(editor.settle(PATIENCE_S) for editor in editors)))
-    recovered = await asyncio.gather(*(editor.until_served(PATIENCE_S) for editor in editors))
     watching.cancel()
-    statuses = [await editor.quit() for editor in editors]
+    await asyncio.gather(*(editor.settle(PATIENCE_S) for editor in editors))
+    recovered = await asyncio.gather(*(editor.until_served(PATIENCE_S) for editor in editors))
+    unanswered = sum(await asyncio.gather(*(editor.settle(PATIENCE_S) for editor in editors)))
+    statuses = [await editor.quit(PATIENCE_S) for editor in editors]
     async with EngineClient(launch) as client:
         status = await client.status()
         await client.shutdown_host()
@@ -97,6 +104,7 @@ async def run(
     return Report(
         n_editors=n_editors,
         seconds=seconds,
+        keys_wanted=round(n_editors * seconds * keys_per_s),
         keys=sum(tally.n_keys for tally in tallies),
         asked=sum(tally.n_asked for tally in tallies),
         answered=sum(tally.n_answered for tally in tallies),
@@ -106,9 +114,10 @@ async def run(
         late=sum(tally.n_late for tally in tallies),
         wrong=[fault for tally in tallies for fault in tally.wrong],
         key_to_suggestion_ms=Spread.of([ms for tally in tallies for ms in tally.ms]),
-        loop_lag_ms=Spread.of(lags_ms(folder)),
-        engine_mb=Growth.of(memory.engine),
-        front_end_mb=Growth.of(memory.front_ends),
+        loop_wait_ms=loop_waits_ms(folder),
+        engine_mb=Growth.of(memory.engine, seconds),
+        front_end_mb=max((Growth.of(samples, seconds) for samples in memory.front_ends), key=lambda growth: growth.mb),
+        n_engines=len(memory.engines),
         engine_counts=status.counts if status is not None else {},
         troubles=struck,
         recovered=sum(recovered),
@@ -129,20 +138,22 @@ async def left_behind(launch: Launch) -> list[str]:
 
 
 class _Memory:
-    """Samples of the resident memory of an engine and of language servers, MB."""
+    """Samples of the resident memory of an engine and of each language server, MB."""
 
     def __init__(self, launch: Launch, editors: list[Editor]) -> None:
         self.engine: list[float] = []
-        self.front_ends: list[float] = []
+        self.engines: set[int] = set()
+        self.front_ends: list[list[float]] = [[] for _ in editors]
         self._launch = launch
         self._editors = editors
 
     async def watch(self) -> None:
         while True:
             pids = engines_of(self._launch.socket.parent)
+            self.engines.update(pids)
             self.engine += filter(None, map(resident_mb, pids[:1]))
-            held = list(filter(None, (resident_mb(editor.pid) for editor in self._editors)))
-            self.front_ends.append(sum(held) / max(1, len(held)))
+            for editor, samples in zip(self._editors, self.front_ends, strict=True):
+                samples += filter(None, [resident_mb(editor.pid)])
             await asyncio.sleep(0.5)
 
 
