@@ -14,6 +14,7 @@ from midspan_server.filters.overlap import overlap
         ("x = ║foo(1)", "foo(1)"),
         ("x = ║ + b", "a + b"),
         ("x║ = 1", "y ="),
+        ("x: list[║ = []\n", "int] = []"),
         ("f(║, b)", "a,"),
         ("if x║:", " > 1:"),
         ("total║ += price", "_sum += price"),

@@ -17,6 +17,8 @@ _TOKEN = re.compile(r"\w+|\S")
 _JOINTS = frozenset(",:=.")
 """Signs that no two stand side by side of, one ending the suggestion and one beginning the rest of the line."""
 
+_CLOSING = frozenset("()[]{}\"'")
+
 _REPEATS = Dropped("the suggestion repeats what follows the cursor")
 
 
@@ -42,7 +44,8 @@ def _repeats_line(text: str, rest: str) -> bool:
     if _WORD.match(rest) and any(seen.endswith(rest[:n]) for n in range(n_first, len(rest) + 1)):
         return True
     for n in range(1, min(len(own), len(following)) + 1):
-        if own[-n:] == following[:n] and not _WORDLESS.fullmatch("".join(following[:n])):
+        is_all, said = n == len(following), following[:n]
+        if own[-n:] == said and (not _WORDLESS.fullmatch("".join(said)) or (is_all and not _CLOSING.issuperset(said))):
             return True
     return False
 
