@@ -69,9 +69,8 @@ class CausalVote:
     def _commit_sure(self, order: LeftToRight, row: int, gap: int, least: float) -> bool:
         """Commits tokens up to one that the draft did not foresee; False when there is doubt about one of them."""
         repeats = self._repeats_of(order, row, gap)
-        draft = repeats.draft(order.committed(row, gap), MAX_DRAFT) if repeats is not None else []
-        n_back = order.half_given(row, gap)
-        committed = order.committed(row, gap)
+        committed, n_back = order.committed(row, gap), order.half_given(row, gap)
+        draft = repeats.draft(committed, MAX_DRAFT) if repeats is not None else []
         z_DV = self._read(order, row, gap, committed + draft, len(committed) - n_back)
         if n_back:
             self._weigh(z_DV[0], order, row, gap, n_back)

@@ -23,30 +23,33 @@ class Sieve:
 
     def kept(self, context: Context, candidates: Iterable[Candidate]) -> tuple[list[Suggestion], str]:
         """Returns the different suggestions that pass the filters, and why the best of the others did not."""
-        kept: dict[str, Suggestion] = {}
-        reason = ""
-        for candidate in candidates:
-            text = sifted(candidate.text, context)
-            if isinstance(text, Dropped):
-                reason = reason or text.reason
-                self._dropped[text.reason] += 1
-            elif text not in kept:
-                whole = context.selected + text
-                kept[text] = Suggestion(
-                    context.start, context.end, whole, candidate.confidence, next(self._ids), candidate.complete
-                )
-        return list(kept.values()), reason
+        kept, reasons = _sifted(context, candidates)
+        self._dropped.update(reasons)
+        suggestions = [
+            Suggestion(
+                context.start, context.end, context.selected + text, each.confidence, next(self._ids), each.complete
+            )
+            for text, each in kept.items()
+        ]
+        return suggestions, reasons[0] if reasons else ""
 
 
 def passing(filled: Filled, context: Context) -> Filled:
     """Returns an answer with the different candidates that pass the filters, or the reason why none of them does."""
+    kept, reasons = _sifted(context, filled.candidates)
+    candidates = tuple(msgspec.structs.replace(each, gaps=(text,)) for text, each in kept.items())
+    silence = filled.silence if kept or not reasons else reasons[0]
+    return msgspec.structs.replace(filled, candidates=candidates, silence=silence)
+
+
+def _sifted(context: Context, candidates: Iterable[Candidate]) -> tuple[dict[str, Candidate], list[str]]:
+    """Returns what passes the filters, by the text that is left of it, and why the others do not."""
     kept: dict[str, Candidate] = {}
     reasons: list[str] = []
-    for candidate in filled.candidates:
+    for candidate in candidates:
         text = sifted(candidate.text, context)
         if isinstance(text, Dropped):
             reasons.append(text.reason)
         else:
-            kept.setdefault(text, msgspec.structs.replace(candidate, gaps=(text,)))
-    silence = filled.silence if kept or not reasons else reasons[0]
-    return msgspec.structs.replace(filled, candidates=tuple(kept.values()), silence=silence)
+            kept.setdefault(text, candidate)
+    return kept, reasons

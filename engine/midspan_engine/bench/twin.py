@@ -11,20 +11,10 @@ from torch import nn
 from midspan_engine.config import ModelConfig
 from midspan_engine.errors import InputError
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.training.recipe import VISION
 
 NOT_INSTALLED = "transformers is not installed: pip install transformers==5.24.0"
 _ENCODER, _DECODER = "model.encoder.language_model.", "model.decoder."
-_VISION = {
-    "model_type": "gemma4_vision",
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "position_embedding_size": 64,
-}
-"""A tower that is never built: images are no input of an editor."""
 
 
 def is_installed() -> bool:
@@ -105,4 +95,4 @@ def _description(config: ModelConfig) -> dict[str, Any]:
         "use_bidirectional_attention": "vision",
     }
     images = dict.fromkeys(("image_token_id", "boi_token_id", "eoi_token_id"), config.vocab_size - 1)
-    return {"text_config": text, "vision_config": _VISION, "canvas_length": config.canvas_length, **images}
+    return {"text_config": text, "vision_config": VISION, "canvas_length": config.canvas_length, **images}

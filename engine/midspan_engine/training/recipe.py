@@ -20,7 +20,7 @@ RECIPES = Path(__file__).parent / "recipes"
 ABLATIONS = "ablations"
 """Folder of the recipes that are compared with each other."""
 
-_VISION = {
+VISION = {
     "model_type": "gemma4_vision",
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -205,7 +205,7 @@ def checkpoint_config(shape: Shape, vocab_size: int) -> dict[str, object]:
         "tie_word_embeddings": True,
         "text_config": text,
         # transformers always builds a vision tower, by default one of 0.55B parameters; no text reaches this one
-        "vision_config": dict(_VISION),
+        "vision_config": dict(VISION),
         "image_token_id": _NEVER_IN_TEXT,
         "boi_token_id": _NEVER_IN_TEXT,
         "eoi_token_id": _NEVER_IN_TEXT,
