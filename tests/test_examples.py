@@ -31,9 +31,24 @@ def tokens(packed: Path) -> Tokens:
     return Tokens.load(packed / "tokenizer.json")
 
 
+def make(
+    packed: Path, tokens: Tokens, *, n_canvases: int = 8, blank_weight: float = 1.0, seed: int = 3
+) -> ExampleMaker:
+    return ExampleMaker(
+        tokens,
+        packed / "train.bin",
+        INFILL,
+        n_tokens=N_TOKENS,
+        n_canvases=n_canvases,
+        n_slots=N_SLOTS,
+        blank_weight=blank_weight,
+        seed=seed,
+    )
+
+
 @pytest.fixture
 def maker(packed: Path, tokens: Tokens) -> ExampleMaker:
-    return ExampleMaker(tokens, packed / "train.bin", INFILL, n_tokens=N_TOKENS, n_canvases=8, n_slots=N_SLOTS, seed=3)
+    return make(packed, tokens)
 
 
 def spell(tokens: Tokens, ids: list[int]) -> str:
@@ -139,13 +154,24 @@ def test_the_encoder_is_asked_for_the_same_gap_behind_the_quoted_suffix(maker: E
 
 def test_batches_repeat_with_the_seed_and_differ_without(packed: Path, tokens: Tokens) -> None:
     def rows(seed: int) -> list[list[int]]:
-        made = ExampleMaker(
-            tokens, packed / "train.bin", INFILL, n_tokens=N_TOKENS, n_canvases=4, n_slots=N_SLOTS, seed=seed
-        )
-        return made.batch(2).canvas_BC.tolist()
+        return make(packed, tokens, n_canvases=4, seed=seed).batch(2).canvas_BC.tolist()
 
     assert rows(1) == rows(1)
     assert rows(1) != rows(2)
+
+
+def test_surplus_blanks_weigh_as_the_recipe_says(packed: Path, tokens: Tokens) -> None:
+    light, heavy = (make(packed, tokens, blank_weight=weight).batch(4) for weight in (0.5, 2.0))
+    assert light.targets_BG.tolist() == heavy.targets_BG.tolist()
+    is_blank_BG = light.targets_BG == INFILL.blank_token_id
+    is_surplus_BG = is_blank_BG & (is_blank_BG.long().cumsum(-1) > 1)
+    shares = [
+        (weights_BG * is_surplus_BG).sum(-1) / (weights_BG * ~is_surplus_BG).sum(-1)
+        for weights_BG in (light.weights_BG, heavy.weights_BG)
+    ]
+    has_both_B = (shares[0] > 0) & shares[0].isfinite()
+    assert has_both_B.sum() > 4
+    torch.testing.assert_close(shares[1][has_both_B], 4 * shares[0][has_both_B])
 
 
 @given(

@@ -44,6 +44,7 @@ other_lr = 1e-2
 weight_decay = 0.01
 canvas_weight = 1.0
 quoted_weight = 1.0
+blank_weight = 1.0
 self_conditioning_share = 0.5
 average_decay = 0.8
 [infill]

@@ -101,6 +101,7 @@ class ExampleMaker:
         n_tokens: int,
         n_canvases: int,
         n_slots: int,
+        blank_weight: float,
         seed: int,
     ) -> None:
         assert infill.blank_token_id is not None, "recipes are checked for it"
@@ -115,6 +116,7 @@ class ExampleMaker:
         self._stream: npt.NDArray[np.uint16] = np.memmap(stream, dtype=np.uint16, mode="r")
         self._lengths = np.array([len(spelling) for spelling in tokens.spellings], dtype=np.int64)
         self._n_tokens, self._n_canvases, self._n_slots = n_tokens, n_canvases, n_slots
+        self._blank_weight = blank_weight
         self._rng = random.Random(seed)
         # of its own: the kind of noise does not change which gaps are drawn
         self._noise = torch.Generator().manual_seed(seed)
@@ -234,7 +236,7 @@ class ExampleMaker:
         """Draws which of the gap's slots are known, and weighs the others.
 
         The slot at the frontier of a left-to-right run weighs most, since the sampler commits there; all surplus
-        blanks behind the first together weigh about as one token (DreamOn, arXiv 2602.01326).
+        blanks behind the first together weigh as `blank_weight` tokens (DreamOn, arXiv 2602.01326, has them weigh 1).
         """
         known = np.zeros(n_gap, np.bool_)
         weight = np.ones(n_gap, np.float32)
@@ -251,7 +253,7 @@ class ExampleMaker:
         surplus = slice(n_middle + 1, n_gap)
         n_surplus = int((~known[surplus]).sum())
         if n_surplus:
-            weight[surplus] /= n_surplus
+            weight[surplus] *= self._blank_weight / n_surplus
         weight[known] = 0
         total = float(weight.sum())
         return known, weight / total if total else weight

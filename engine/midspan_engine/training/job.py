@@ -51,5 +51,6 @@ def make_examples(job: Job, tokens: Tokens, split: str, seed: int) -> ExampleMak
         n_tokens=recipe.data.row_tokens,
         n_canvases=recipe.data.canvases_per_row,
         n_slots=recipe.shape.canvas_length,
+        blank_weight=recipe.schedule.blank_weight,
         seed=seed,
     )

@@ -56,14 +56,18 @@ class _Sums(NamedTuple):
 
 
 def measure(job: Job, *, n_batches: int = N_BATCHES) -> HeldOut:
-    """Returns the held-out losses of a job's run. Raises as `make_examples` and `RunFolder.load_weights` do."""
+    """Returns the held-out losses of a job's run, its blanks weighed as one token.
+
+    Raises as `make_examples` and `RunFolder.load_weights` do.
+    """
     folder = RunFolder(job.run)
     model = DiffusionGemma(load_model_config(folder.checkpoint)).eval()
     put(model, folder.load_weights(model))
     tokens = Tokens.load(job.data / "tokenizer.json")
     n_characters_V = torch.tensor([float(len(spelling)) for spelling in tokens.spellings])
     infill = msgspec.structs.replace(job.recipe.infill, gap_tokens=min(GAP_TOKENS, job.recipe.infill.gap_tokens))
-    asked = msgspec.structs.replace(job, recipe=msgspec.structs.replace(job.recipe, infill=infill))
+    schedule = msgspec.structs.replace(job.recipe.schedule, blank_weight=1.0)
+    asked = msgspec.structs.replace(job, recipe=msgspec.structs.replace(job.recipe, infill=infill, schedule=schedule))
     examples = make_examples(asked, tokens, "held", _SEED)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         found = [

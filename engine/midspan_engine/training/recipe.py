@@ -86,6 +86,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Weight of the gap's causal loss behind a quoted suffix."""
     canvas_weight: float
     """Weight of the canvas loss beside the causal loss."""
+    blank_weight: float
+    """What the surplus blanks of a gap, behind the one that ends its text, weigh together, in tokens."""
     self_conditioning_share: float
     """Share of the steps with a second, self-conditioned canvas pass."""
     average_decay: float
