@@ -43,9 +43,18 @@ def test_every_setting_is_in_the_help_of_neovim() -> None:
     assert set(Settings.__struct_fields__) == set(re.findall(r"^([a-z_]+)\s{2,}\S", told, re.MULTILINE))
 
 
+def test_every_colour_is_in_the_help_of_neovim() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in NVIM.rglob("*.lua"))
+    colours = set(re.findall(r'"(Midspan[A-Z]\w+|ComplHint\w*)"', sources))
+    assert len(colours) == 9
+    assert {name for name in colours if not re.search(rf"^    {name} ", HELP, re.MULTILINE)} == set()
+
+
 def test_the_extension_runs_where_the_files_are_and_starts_no_program_of_a_stranger() -> None:
     manifest = json.loads((ROOT / "editors" / "vscode" / "package.json").read_text(encoding="utf-8"))
     assert manifest["extensionKind"] == ["workspace"], "in a remote or WSL window: on the remote side"
-    assert manifest["capabilities"]["untrustedWorkspaces"]["supported"] is False
+    untrusted = manifest["capabilities"]["untrustedWorkspaces"]
+    assert untrusted["supported"] == "limited"
     settings = manifest["contributes"]["configuration"]["properties"]
-    assert settings["midspan.path"]["scope"] == "machine-overridable"
+    of_the_machine = [name for name, each in settings.items() if each.get("scope") == "machine-overridable"]
+    assert of_the_machine == untrusted["restrictedConfigurations"] == ["midspan.path", "midspan.checkpoint"]

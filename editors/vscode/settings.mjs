@@ -22,6 +22,8 @@ const WORDS = {
     "Also offer suggestions in the completion menu, beside the ghost text. Read when the server starts: run `Midspan: Restart Language Server` after a change.",
   neighbour_characters:
     "Characters of similar code from other open files that the model is shown. The checkpoint that ships with Midspan has no room for them.",
+  workspace_files:
+    "Look for what the code at the cursor repeats in the other files of the workspace folder, too: those in the same language that Git does not ignore. They never leave this machine.",
 };
 
 /** Of the extension itself: where the server is, and what it is told of. */
@@ -31,7 +33,7 @@ const OWN = {
     default: "",
     scope: "machine-overridable",
     markdownDescription:
-      "Absolute path of the program `midspan`. Empty: the one on `PATH`, else the one in `.venv` of the workspace.",
+      "Absolute path of the program `midspan`, such as `/home/me/midspan/.venv/bin/midspan`. Empty: the one on `PATH`, else the one in `.venv` of the workspace.",
   },
   "midspan.languages": {
     type: "array",

@@ -14,7 +14,7 @@ from window import Window
 from workbench import REPOSITORY, Workbench, run_midspan
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext
+    from playwright.sync_api import BrowserContext, Playwright
 
 _numbers = itertools.count(1)
 
@@ -29,11 +29,21 @@ def vsix() -> Path:
 
 
 @pytest.fixture(scope="session")
-def workbench(vsix: Path) -> Iterator[Workbench]:
+def playwright() -> Iterator[Playwright]:
+    """The driver of browsers, of which a process has one."""
+    # Here, so that the ordinary tests are collected without it.
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def workbench(playwright: Playwright, vsix: Path) -> Iterator[Workbench]:
     """A workbench with an empty profile; its folder has a short name because sockets lie in it."""
     with (
         tempfile.TemporaryDirectory(prefix="ms-", ignore_cleanup_errors=True) as home,
-        Workbench.running(Path(home), vsix) as running,
+        Workbench.running(playwright, Path(home), vsix) as running,
     ):
         # Loaded before the first key: VS Code waits less than a second for an answer.
         run_midspan(running, "engine", "start")

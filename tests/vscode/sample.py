@@ -26,3 +26,15 @@ def with_holes(*pairs: tuple[str, str]) -> str:
         assert found, f"the sample holds {old!r}"
         text = before + new + after
     return text
+
+
+HOLES = with_holes(("if quantity <= 0:", "if ___:"), ("item = self.items[name]", "item = ___"))
+"""Two holes; both texts are written out a few lines above, so the model knows them."""
+DOUBTFUL = """
+    def appraise(self, blob: bytes) -> None:
+        ___
+
+    def reconcile(self, other: object) -> bool:
+        ___
+"""
+"""What nobody can know: the model hesitates over it, whatever it has learned."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import signal
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from polling import poll
-from sample import with_holes
-from window import Window
-from workbench import Workbench, run_midspan
+from sample import DOUBTFUL, HOLES, with_holes
+from window import Window, write_settings
+from workbench import Workbench, paused_engine, run_midspan
+
+from midspan_server.launch import embedded_checkpoint
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
 
 pytestmark = pytest.mark.e2e
 
-HOLES = with_holes(("if quantity <= 0:", "if ___:"), ("item = self.items[name]", "item = ___"))
-"""Both are written out a few lines above, so the model knows them."""
 DAMAGED = with_holes(("quantity must be positive", "quantity"))
 FIRST, SECOND = (n for n, line in enumerate(HOLES.split("\n")) if "___" in line)
 PREVIEW = "const uri = vscode.window.activeTextEditor?.document.uri; return uri?.scheme === 'midspan-preview'"
@@ -25,6 +28,16 @@ SIDES = """
 const { original, modified } = vscode.window.tabGroups.activeTabGroup.activeTab.input;
 const [old, now] = await Promise.all([original, modified].map((uri) => vscode.workspace.openTextDocument(uri)));
 return { old: old.getText(), now: now.getText() };
+"""
+
+_NOTE_REQUESTS = """
+const { client } = vscode.extensions.getExtension("midspan.midspan").exports;
+const send = client.sendRequest;
+globalThis.asked = {};
+client.sendRequest = function (method, ...values) {
+  globalThis.asked[method] = values[0];
+  return send.call(this, method, ...values);
+};
 """
 
 
@@ -116,14 +129,7 @@ def test_rejecting_all_changes_nothing(window: Window, file: Path) -> None:
 
 def test_a_text_that_moved_on_is_left_alone_with_a_message(window: Window, file: Path) -> None:
     fill_all(window)
-    window.run(
-        """
-        const edit = new vscode.WorkspaceEdit();
-        edit.insert(vscode.Uri.file(values[0]), new vscode.Position(0, 0), "# new\\n");
-        await vscode.workspace.applyEdit(edit);
-        """,
-        str(file),
-    )
+    window.insert(file, 0, "# new\n")
     window.wait_for_message("the text has changed since")
     assert not window.run(PREVIEW)
     assert text_of(window, file) == f"# new\n{HOLES}"
@@ -157,6 +163,7 @@ def test_a_preset_picked_from_the_list_edits_the_selection(window: Window, file:
     titles = [each["title"] for each in window.ask("midspan/editPresets", {})["presets"]]
     rows = window.page.locator(".quick-input-widget .monaco-list-row")
     poll(lambda: [row.inner_text().strip() for row in rows.all()] == titles, lambda: f"{rows.all_inner_texts()}")
+    window.page.get_by_placeholder("this checkpoint follows no written instructions").wait_for()
     window.screenshot("presets")
     window.page.keyboard.type("Rewrite")
     poll(lambda: rows.count() == 1, "the list was not filtered")
@@ -168,16 +175,102 @@ def test_a_preset_picked_from_the_list_edits_the_selection(window: Window, file:
 
 
 def test_an_edit_is_cancelled_where_its_progress_is_shown(window: Window, workbench: Workbench, file: Path) -> None:
-    pid = run_midspan(workbench, "status")["engine"]["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with paused_engine(workbench):
         window.start("midspan.fillHoles")
         window.page.locator(".notification-list-item").get_by_role("button", name="Cancel").click()
         poll(lambda: not window.messages, lambda: f"the progress stayed: {window.messages}")
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert not window.run(PREVIEW)
     assert text_of(window, file) == HOLES
+
+
+def test_the_progress_of_holes_is_told_pass_by_pass(window: Window, file: Path) -> None:
+    rewrite(window, file, HOLES + DOUBTFUL)
+    window.start("midspan.fillHoles")
+    window.page.locator(".notification-list-item").filter(has_text=re.compile(r"filling holes.*pass \d+")).wait_for()
+    previewed(window)
+
+
+def test_a_change_moves_along_with_what_was_typed_elsewhere_meanwhile(
+    window: Window, workbench: Workbench, file: Path
+) -> None:
+    with paused_engine(workbench):
+        window.start("midspan.fillHoles")
+        poll(lambda: window.messages, "nothing was asked")
+        window.insert(file, 0, "# new\n")
+    old, now = previewed(window)
+    assert old == f"# new\n{HOLES}"
+    assert "___" not in now
+
+
+def test_a_change_is_declined_when_its_place_was_typed_in_meanwhile(
+    window: Window, workbench: Workbench, file: Path
+) -> None:
+    with paused_engine(workbench):
+        window.start("midspan.fillHoles")
+        poll(lambda: window.messages, "nothing was asked")
+        window.insert(file, HOLES.index("___") + 1, "x")
+    window.wait_for_message("the text changed meanwhile; ask again")
+    assert not window.run(PREVIEW)
+    assert text_of(window, file) == HOLES.replace("___", "_x__", 1)
+
+
+def test_a_marker_set_in_vs_code_is_a_hole(window: Window, file: Path) -> None:
+    rewrite(window, file, HOLES.replace("___", "TODO"))
+    write_settings(window.folder, hole_marker="TODO")
+    params = {"textDocument": {"uri": file.as_uri(), "version": window.version}}
+    poll(lambda: window.ask("midspan/holes", params)["edits"], "the server was not told of the marker")
+    window.start("midspan.fillHoles")
+    _, now = previewed(window)
+    assert "TODO" not in now
+    write_settings(window.folder)
+    poll(lambda: not window.ask("midspan/holes", params)["edits"], "the server was not told that it is none any more")
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "left"),
+    [
+        ("Accept Change at Cursor", "Reject All Changes", SECOND),
+        ("Reject Change at Cursor", "Accept All Changes", FIRST),
+    ],
+)
+def test_the_buttons_above_the_preview_accept_and_reject(
+    window: Window, file: Path, first: str, rest: str, left: int
+) -> None:
+    def n_proposed() -> int:
+        old, now = previewed(window)
+        return sum(a != b for a, b in zip(old.split("\n"), now.split("\n"), strict=True))
+
+    fill_all(window)
+    assert n_proposed() == 2
+    window.page.get_by_role("button", name=first).click()
+    poll(lambda: n_proposed() == 1, f"{first} did nothing")
+    window.page.get_by_role("button", name=rest).click()
+    poll(lambda: not window.run(PREVIEW), "the preview stayed open")
+    assert [n for n, line in enumerate(text_of(window, file).split("\n")) if "___" in line] == [left]
+
+
+def test_where_the_checkpoint_follows_instructions_one_is_typed(
+    workbench: Workbench, context: BrowserContext, tmp_path: Path
+) -> None:
+    checkpoint, folder = tmp_path / "checkpoint", tmp_path / "shop"
+    shutil.copytree(embedded_checkpoint(), checkpoint)
+    (checkpoint / "chat_template.jinja").write_text("user: {{ messages[0].content }}\nmodel: ")
+    folder.mkdir()
+    (folder / "a.py").write_text(DAMAGED)
+    with Window.on(workbench, context, folder, checkpoint=str(checkpoint)) as window:
+        window.open(folder / "a.py", FIRST + 1)
+        window.select([FIRST + 1, 12, FIRST + 1, 40])
+        window.run(_NOTE_REQUESTS)
+        window.start("midspan.editSelection")
+        window.page.get_by_placeholder("Say what to change, or choose").wait_for()
+        window.page.keyboard.type("use another word")
+        rows = window.page.locator(".quick-input-widget .monaco-list-row")
+        rows.filter(has_text="use another word").wait_for()
+        window.press("Enter")
+        asked = poll(lambda: window.run("return globalThis.asked['midspan/edit']"), "nothing was asked")
+        assert (asked["instruction"], asked.get("preset")) == ("use another word", None)
+        assert "no instructions" not in str(poll(lambda: window.run(PREVIEW) or window.messages, "no answer"))
+    run_midspan(workbench, "engine", "stop", "--checkpoint", str(checkpoint))
 
 
 def test_an_edit_with_nothing_to_do_says_why(window: Window) -> None:
@@ -202,38 +295,3 @@ def test_a_code_action_opens_the_same_preview(window: Window, file: Path) -> Non
     old, now = previewed(window)
     assert old == HOLES
     assert "___" not in now
-
-
-def test_the_canvas_is_watched_in_a_panel_while_it_settles(window: Window) -> None:
-    window.command("midspan.watchCanvas")
-    canvas = window.page.frame_locator("iframe.webview").frame_locator("iframe")
-    canvas.locator("#caption").filter(has_text="appears here").wait_for()
-    window.run("await vscode.window.showTextDocument(vscode.window.visibleTextEditors[0].document)")
-    window.start("midspan.fillHoles")
-    canvas.locator("#caption").filter(has_text="(last)").wait_for()
-    kinds = {span.get_attribute("class") for span in canvas.locator("#canvas span").all()}
-    assert "pin" in kinds
-    assert "accepted" in kinds
-    assert re.search(r"pass \d+ \(last\): \d+ of \d+ slots filled", canvas.locator("#caption").inner_text())
-    assert "self.items" in canvas.locator("#canvas").inner_text()
-    window.screenshot("canvas")
-
-
-def test_while_the_panel_is_closed_no_draft_is_sent(window: Window) -> None:
-    window.command("midspan.watchCanvas")
-    window.page.frame_locator("iframe.webview").frame_locator("iframe").locator("#caption").wait_for()
-    # The panel goes, so its place as the listener is free.
-    window.run(
-        """
-        const tabs = vscode.window.tabGroups.all.flatMap(({ tabs }) => tabs);
-        await vscode.window.tabGroups.close(tabs.filter(({ input }) => input instanceof vscode.TabInputWebview));
-        globalThis.nDrafts = 0;
-        const { client } = vscode.extensions.getExtension("midspan.midspan").exports;
-        client.onNotification("midspan/draft", () => globalThis.nDrafts++);
-        """
-    )
-    window.start("midspan.fillHoles")
-    previewed(window)
-    assert window.run("return globalThis.nDrafts") == 0
-    window.command("midspan.restart")  # a new client, to which the panel listens again
-    window.wait_for_server()

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from polling import poll
 from sample import LINE, split_sample
+from tap import Tap
 from window import Window
+from workbench import Workbench, paused_engine
+
+from midspan_engine.protocol import Cancel
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
 
 pytestmark = pytest.mark.e2e
 
@@ -67,6 +75,32 @@ def test_a_burst_of_keys_leaves_no_stale_suggestion(window: Window) -> None:
     accept(window, "Tab")
     assert window.text == f"{head}            raise ValueErr{ghost}\n{tail}"
     assert ghost.startswith("or(")
+
+
+def test_a_key_withdraws_the_request_that_is_under_way(
+    workbench: Workbench, context: BrowserContext, tmp_path: Path
+) -> None:
+    head, tail = split_sample()
+    (tmp_path / "a.py").write_text(f"{head}            \n{tail}")
+    with (
+        Tap.on(workbench) as tap,
+        Window.on(workbench, context, tmp_path, path=str(tap.program)) as window,
+    ):
+        window.open(tmp_path / "a.py", head.count("\n"))
+        window.type("raise ValueEr")
+        with paused_engine(workbench):
+            before = len(tap.fills)
+            # In an unchanged text a suggestion would be recalled, which needs no engine.
+            window.insert(tmp_path / "a.py", 0, "# another text\n")
+            window.start("editor.action.inlineSuggest.trigger")  # by hand: VS Code itself gives up no such request
+
+            def under_way() -> list[int]:
+                return [fill.id for fill in tap.fills[before:] if Cancel(fill.id) not in tap.requests]
+
+            asked = set(poll(under_way, "the engine was not asked"))
+            window.type("r")
+            poll(lambda: not asked & set(under_way()), "the request went on")
+        assert window.ghost_on_demand().startswith("or(")
 
 
 def test_escape_hides_the_suggestion(window: Window) -> None:

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-_INSERT = """
-await vscode.window.activeTextEditor.edit((edit) => edit.insert(new vscode.Position(0, 0), values[0]));
-"""
-
 
 @pytest.fixture
 def path_of_the_host(shared_window: Window) -> Iterator[None]:
@@ -72,39 +68,44 @@ def test_the_server_starts_with_the_first_document_that_it_completes(
 ) -> None:
     (tmp_path / "notes.md").write_text("# Notes\n")
     (tmp_path / "a.py").write_text("x = 1\n")
-    before = len(processes(workbench, "midspan lsp"))
+    before = set(processes(workbench, "midspan lsp"))
     with Window.on(workbench, context, tmp_path) as opened:
         opened.run("await vscode.window.showTextDocument(vscode.Uri.file(values[0]))", str(tmp_path / "notes.md"))
         poll(lambda: opened.run("return vscode.extensions.getExtension('midspan.midspan').isActive"), "not activated")
         assert not opened.run("return !!vscode.extensions.getExtension('midspan.midspan').exports.client")
+        opened.start("midspan.watchCanvas")
+        opened.wait_for_message("Midspan starts with the first file in a language that it completes: python.")
         opened.open(tmp_path / "a.py", 0)
         opened.wait_for_status("is ready")
-        assert len(processes(workbench, "midspan lsp")) == before + 1
-    poll(lambda: len(processes(workbench, "midspan lsp")) == before, "the server outlived its window", START_S)
+        (started,) = set(processes(workbench, "midspan lsp")) - before
+    poll(lambda: started not in processes(workbench, "midspan lsp"), "the server outlived its window", START_S)
 
 
 def test_two_windows_share_one_engine(
     window: Window, workbench: Workbench, context: BrowserContext, tmp_path: Path
 ) -> None:
     window.type_until_ghost(LINE.strip())
+    before = set(processes(workbench, "midspan lsp"))
     head, tail = split_sample()
     file = tmp_path / "other.py"
     file.write_text(f"{head}            \n{tail}")
     with Window.on(workbench, context, tmp_path) as second:
         second.open(file, head.count("\n"))
         second.type_until_ghost(LINE.strip())
-        assert len(processes(workbench, "midspan lsp")) == 2
+        assert len(set(processes(workbench, "midspan lsp")) - before) == 1, "a server for each window"
         assert processes(workbench, "midspan_engine host") == [engine_pid(workbench)]
 
 
-def test_a_killed_engine_is_started_again_and_its_loading_is_shown(window: Window, workbench: Workbench) -> None:
+def test_a_killed_engine_is_started_again_and_its_loading_is_shown(
+    window: Window, workbench: Workbench, project: Path
+) -> None:
     window.type_until_ghost(LINE.strip())
     killed = engine_pid(workbench)
     assert killed is not None
     with window.noting_status() as said:
         os.kill(killed, signal.SIGKILL)
         # In an unchanged text the suggestion would be recalled, which needs no engine.
-        window.run(_INSERT, "# another text\n")
+        window.insert(project, 0, "# another text\n")
         assert window.ghost_on_demand()
         assert any("is loading the model" in each and "%" in each for each in said()), said()
     assert engine_pid(workbench) not in (None, killed)
@@ -159,7 +160,11 @@ def test_restart_brings_a_new_server_that_suggests_again(window: Window, workben
 
 def test_the_log_is_shown(window: Window) -> None:
     window.command("midspan.showLog")
-    window.page.locator(".part.panel .output-view, .part.panel .monaco-editor").first.wait_for()
+    shown = (
+        "return vscode.workspace.textDocuments.filter(({ uri }) => uri.scheme === 'output').map(({ uri }) => uri.path)"
+    )
+    poll(lambda: any("Midspan" in path for path in window.run(shown)), lambda: f"shown: {window.run(shown)}")
+    window.page.locator(".part.panel .monaco-editor").first.wait_for()
 
 
 def test_a_missing_server_is_told_with_how_to_install_it_and_found_in_the_venv(
@@ -186,6 +191,8 @@ def test_a_wrong_path_is_named_and_its_setting_opened(window: Window) -> None:
     window.wait_for_status('failed: midspan.path is "/nowhere/midspan"')
     window.page.get_by_role("button", name="Open Setting").click()
     window.page.locator(".settings-editor").wait_for()
+    window.run("await vscode.workspace.getConfiguration('midspan').update('path', 'midspan', false)")
+    window.wait_for_status('failed: midspan.path is "midspan"; it must be an absolute path')
     window.run("await vscode.workspace.getConfiguration('midspan').update('path', undefined, false)")
     window.wait_for_server()
 
@@ -198,8 +205,7 @@ def test_a_program_named_in_the_settings_is_started_instead_of_the_one_on_path(
     named.chmod(0o755)
     update = "await vscode.workspace.getConfiguration('midspan').update('path', values[0] || undefined, false)"
     window.run(update, str(named))
-    executable = "return vscode.extensions.getExtension('midspan.midspan').exports.client?.serverProcess?.spawnfile"
-    poll(lambda: window.run(executable) == str(named), "the named program was not started")
+    poll(lambda: window.program == str(named), "the named program was not started")
     window.wait_for_server()
     assert window.type_until_ghost(LINE.strip())
     window.run(update, "")

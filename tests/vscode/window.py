@@ -13,7 +13,7 @@ from polling import first_value, poll
 from workbench import REPOSITORY, START_S, Probe, Workbench
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Locator, Page
+    from playwright.sync_api import BrowserContext, Page
 
 ARTEFACTS = REPOSITORY / ".cache" / "artifacts"
 
@@ -25,10 +25,10 @@ const { client } = vscode.extensions.getExtension("midspan.midspan").exports;
 return await client.sendRequest(values[0], values[1]);
 """
 
-_STATUS_ITEM = '[id="midspan.midspan.midspan"]'
+STATUS_ITEM = '[id="midspan.midspan.midspan"]'
 
 _NOTE_STATUS = f"""
-const read = () => document.querySelector('{_STATUS_ITEM}')?.ariaLabel ?? "";
+const read = () => document.querySelector('{STATUS_ITEM}')?.ariaLabel ?? "";
 window.said = [read()];
 window.noting = new MutationObserver(() => window.said.push(read()));
 const bar = document.querySelector(".part.statusbar");
@@ -43,12 +43,21 @@ _LINE = "return document.lineAt(selection.active).text"
 # 2 is State.Running of vscode-languageclient.
 _IS_RUNNING = "return vscode.extensions.getExtension('midspan.midspan').exports?.client?.state === 2"
 
+_PROGRAM = "return vscode.extensions.getExtension('midspan.midspan').exports?.client?.serverProcess?.spawnfile"
+
 _OPEN = """
 const document = await vscode.workspace.openTextDocument(values[0]);
 const editor = await vscode.window.showTextDocument(document, { preview: false });
 const end = document.lineAt(values[1]).range.end;
 editor.selection = new vscode.Selection(end, end);
 editor.revealRange(new vscode.Range(end, end), vscode.TextEditorRevealType.InCenter);
+"""
+
+_INSERT = """
+const document = await vscode.workspace.openTextDocument(values[0]);
+const edit = new vscode.WorkspaceEdit();
+edit.insert(document.uri, document.positionAt(values[1]), values[2]);
+await vscode.workspace.applyEdit(edit);
 """
 
 _CLEAR = """
@@ -61,8 +70,10 @@ for (const key of ["enabled", "disabled_languages"])
   await vscode.workspace.getConfiguration("midspan").update(key, undefined, true);
 """
 
-_SETTINGS = {"midspan.min_confidence": 0, "midspan.deadline_ms": 20_000}
-"""These tests are about the editor: what the engine finds is shown, however unsure it is and busy the machine."""
+_SETTINGS = {"midspan.min_confidence": 0, "midspan.deadline_ms": 20_000, "midspan.workspace_files": False}
+"""These tests are about the editor: what the engine finds is shown, however unsure it is and busy the machine. The
+files that other tests have left in the folder are not looked at: they are copies of each other.
+"""
 
 
 class Window:
@@ -101,7 +112,7 @@ class Window:
 
     def click_status(self) -> None:
         """Clicks the item in the status bar and goes back to the editor."""
-        self.page.locator(_STATUS_ITEM).click()
+        self.page.locator(STATUS_ITEM).click()
         self.page.mouse.move(550, 300)  # the item's hover would lie over notifications
         self.command("workbench.action.focusActiveEditorGroup")
         self.page.locator(".monaco-editor.focused").first.wait_for()
@@ -141,6 +152,12 @@ class Window:
             START_S,
         )
 
+    @property
+    def program(self) -> str | None:
+        """The path of the language server's program; None while it does not run."""
+        program: str | None = self.run(_PROGRAM)
+        return program
+
     def clear(self) -> None:
         """Leaves the window as it was opened: no file, no notification, the settings of the tests."""
         self.run(_CLEAR)
@@ -165,17 +182,16 @@ class Window:
         code = "vscode.window.activeTextEditor.selections = values.map((each) => new vscode.Selection(...each))"
         self.run(code, *ranges)
 
+    def insert(self, file: Path, offset: int, text: str) -> None:
+        """Puts text into an open file, as another extension may."""
+        self.run(_INSERT, str(file), offset, text)
+
     # The page
 
     @property
     def ghost(self) -> str:
-        """The ghost text on the screen, its lines joined by line feeds; empty when there is none."""
-        lines = self.page.locator(".view-line, .suggest-preview-text .view-line").filter(has=self._ghosts).all()
-        return "\n".join("".join(line.locator(_GHOST).all_text_contents()) for line in lines).replace("\xa0", " ")
-
-    @property
-    def _ghosts(self) -> Locator:
-        return self.page.locator(_GHOST)
+        """The ghost text on the screen."""
+        return ghost_of(self.page)
 
     def press(self, *keys: str) -> None:
         """Presses keys, named as in browsers: `Tab`, `Control+z`."""
@@ -252,7 +268,7 @@ class Window:
     @property
     def status(self) -> str:
         """What the item in the status bar says to a screen reader: its text and its tooltip."""
-        item = self.page.locator(_STATUS_ITEM)
+        item = self.page.locator(STATUS_ITEM)
         return (item.get_attribute("aria-label") or "") if item.count() else ""
 
     @contextmanager
@@ -285,6 +301,12 @@ class Window:
         path = ARTEFACTS / f"vscode-{name}.png"
         self.page.screenshot(path=path)
         return path
+
+
+def ghost_of(page: Page) -> str:
+    """Returns the ghost text on the screen, its lines joined by line feeds; empty when there is none."""
+    lines = page.locator(".view-line, .suggest-preview-text .view-line").filter(has=page.locator(_GHOST)).all()
+    return "\n".join("".join(line.locator(_GHOST).all_text_contents()) for line in lines).replace("\xa0", " ")
 
 
 def _is_over(said: list[str]) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 from polling import poll
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(sys.executable).parent
@@ -32,7 +33,7 @@ START_S = 90.0
 
 _PROBE = Path(__file__).with_name("probe")
 
-_USER_SETTINGS: dict[str, object] = {
+USER_SETTINGS: dict[str, object] = {
     "window.commandCenter": False,
     "workbench.startupEditor": "none",
     "workbench.secondarySideBar.defaultVisibility": "hidden",
@@ -141,16 +142,15 @@ class Workbench:
 
     @classmethod
     @contextmanager
-    def running(cls, home: Path, vsix: Path, settings: Mapping[str, object] = _USER_SETTINGS) -> Iterator[Workbench]:
+    def running(
+        cls, playwright: Playwright, home: Path, vsix: Path, settings: Mapping[str, object] | None = USER_SETTINGS
+    ) -> Iterator[Workbench]:
         """Runs a workbench with an empty profile but for the user's settings, into which `vsix` is installed, while
-        the block lasts.
+        the block lasts. Without settings the profile is that of a new user: there is no probe either.
         """
-        # Here, so that the ordinary tests are collected without a browser's driver.
-        from playwright.sync_api import sync_playwright
-
         folders = Folders(home)
         _furnish(folders, vsix, settings)
-        with _listening(folders.probe) as listener, _server(folders) as address, sync_playwright() as playwright:
+        with _listening(folders.probe) as listener, _server(folders) as address:
             browser = playwright.chromium.launch(
                 executable_path=_chromium(), args=_CHROMIUM_FLAGS, timeout=START_S * 1e3, env=folders.environment()
             )
@@ -165,13 +165,18 @@ class Workbench:
 
     def open(self, context: BrowserContext, folder: Path) -> tuple[Page, Probe]:
         """Opens a window on a folder, once its extension host runs."""
-        page = context.new_page()
-        page.set_default_timeout(START_S * 1e3)
-        page.goto(f"{self._address}/?folder={quote(str(folder))}")
+        page = self.page(context, folder)
         probe = Probe(self._listener.accept()[0])
         assert probe.folder == str(folder), "one window is opened after the other"
         page.bring_to_front()
         return page, probe
+
+    def page(self, context: BrowserContext, folder: Path) -> Page:
+        """Opens a window on a folder as its user sees it."""
+        page = context.new_page()
+        page.set_default_timeout(START_S * 1e3)
+        page.goto(f"{self._address}/?folder={quote(str(folder))}")
+        return page
 
     @property
     def log(self) -> str:
@@ -180,14 +185,18 @@ class Workbench:
         return logs[-1].read_text(errors="replace") if logs else "empty"
 
 
-def _furnish(folders: Folders, vsix: Path, settings: Mapping[str, object]) -> None:
-    for folder in (folders.user, folders.extensions, folders.home / "xdg"):
+def _furnish(folders: Folders, vsix: Path, settings: Mapping[str, object] | None) -> None:
+    programs = folders.home / ".local" / "bin"
+    for folder in (folders.extensions, folders.home / "xdg", programs):
         folder.mkdir(parents=True, exist_ok=True)
     (folders.home / "xdg").chmod(0o700)
-    # VS Code takes PATH from a login shell, as it is set up here.
-    (folders.home / ".bash_profile").write_text(f'export PATH="{PROGRAMS}:$PATH"\n')
-    (folders.user / "settings.json").write_bytes(msgspec.json.encode(settings))
-    shutil.copytree(_PROBE, folders.extensions / "midspan-tests.midspan-probe-0.0.1")
+    # VS Code takes PATH from a login shell, as it is set up here: with the README's link to the program.
+    (folders.home / ".bash_profile").write_text(f'export PATH="{programs}:$PATH"\n')
+    (programs / "midspan").symlink_to(PROGRAMS / "midspan")
+    if settings is not None:
+        folders.user.mkdir(parents=True, exist_ok=True)
+        (folders.user / "settings.json").write_bytes(msgspec.json.encode(settings))
+        shutil.copytree(_PROBE, folders.extensions / "midspan-tests.midspan-probe-0.0.1")
     done = subprocess.run(
         [_executable(), *_places(folders), "--install-extension", str(vsix), "--accept-server-license-terms"],
         env=folders.environment(),
@@ -260,6 +269,17 @@ def run_midspan(workbench: Workbench, *arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+@contextmanager
+def paused_engine(workbench: Workbench) -> Iterator[None]:
+    """Lets the engine stand still while the block lasts."""
+    pid = run_midspan(workbench, "status")["engine"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def files_of(vsix: Path) -> set[str]:

@@ -17,16 +17,18 @@ let passes = [];
 
 function draw({ uri, step, isLast, slots }) {
   const name = decodeURIComponent(uri.split("/").at(-1));
-  const gap = slots.filter(({ kind }) => kind !== "pin" && kind !== "blank");
-  const nFilled = gap.filter(({ kind }) => kind === "accepted").length;
-  caption.textContent = `${name}, pass ${step}${isLast ? " (last)" : ""}: ${nFilled} of ${gap.length} slots filled`;
+  const nFilled = slots.filter(({ kind }) => kind === "accepted").length;
+  const nDoubtful = slots.filter(({ kind }) => kind !== "pin" && kind !== "blank").length - nFilled;
+  const filled = `${nFilled} slot${nFilled === 1 ? "" : "s"} filled${nDoubtful ? `, ${nDoubtful} in doubt` : ""}`;
+  caption.textContent = `${name}, pass ${step}${isLast ? " (last)" : ""}: ${filled}`;
   canvas.replaceChildren(...slots.map(spanOf));
 }
 
 window.addEventListener("message", ({ data: draft }) => {
   if (passes.at(-1)?.isLast) passes = [];
   passes.push(draft);
-  slider.max = slider.value = passes.length - 1;
+  slider.max = passes.length - 1; // before the value, which it bounds
+  slider.value = slider.max;
   slider.disabled = passes.length < 2;
   draw(draft);
 });

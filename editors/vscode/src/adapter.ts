@@ -26,9 +26,14 @@ export class Adapter implements Disposable {
   /** Returns the client if its server can be asked; otherwise tells the user why not. */
   get running(): LanguageClient | undefined {
     if (this.client?.state === State.Running) return this.client;
-    void window.showWarningMessage("Midspan: the language server does not run. See its log.", "Show Log").then((chosen) => {
-      if (chosen) this.log.show();
-    });
+    if (!this.isWanted)
+      void window.showInformationMessage(`Midspan starts with the first file in a language that it completes: ${languages().join(", ")}.`);
+    else if (this.client?.state === State.Starting)
+      void window.showInformationMessage("Midspan is still starting. Try again in a moment.");
+    else
+      void window.showWarningMessage("Midspan: the language server does not run. See its log.", "Show Log").then((chosen) => {
+        if (chosen) this.log.show();
+      });
     return undefined;
   }
 

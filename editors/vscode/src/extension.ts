@@ -24,7 +24,7 @@ export function activate({ extensionUri, subscriptions }: ExtensionContext): Api
   };
   adapter.onStart = (client) => canvas.attach(client);
   adapter.onServerCommand = (command, values) => changes.serverCommand(command, values);
-  const run: Record<string, (...values: never[]) => unknown> = {
+  const run: Record<string, () => unknown> = {
     toggle,
     toggleLanguage,
     restart: () => adapter.restart(),
@@ -33,8 +33,8 @@ export function activate({ extensionUri, subscriptions }: ExtensionContext): Api
     acceptLine: () => commands.executeCommand("editor.action.inlineSuggest.acceptNextLine"),
     editSelection: () => changes.editSelection(),
     fillHoles: () => changes.fillHoles(),
-    acceptChange: (at?: number) => preview.acceptOne(at),
-    rejectChange: (at?: number) => preview.rejectOne(at),
+    acceptChange: () => preview.acceptOne(),
+    rejectChange: () => preview.rejectOne(),
     acceptAllChanges: () => preview.acceptAll(),
     rejectAllChanges: () => preview.close(),
     watchCanvas: () => canvas.open(),
@@ -51,6 +51,9 @@ export function activate({ extensionUri, subscriptions }: ExtensionContext): Api
       const isRestart = ["path", "languages"].some((key) => change.affectsConfiguration(`${SECTION}.${key}`));
       if (isRestart && adapter.isWanted) adapter.restart();
       else adapter.status.forget();
+    }),
+    workspace.onDidGrantWorkspaceTrust(() => {
+      if (adapter.isWanted && !adapter.client) adapter.restart(); // now the workspace may offer a program
     }),
     window.onDidChangeActiveTextEditor(() => adapter.status.turn()),
   );

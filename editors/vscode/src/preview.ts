@@ -69,18 +69,18 @@ export class Preview implements TextDocumentContentProvider, Disposable {
     return this.open?.uri.toString() === uri.toString() ? applied(this.open.document.getText(), this.open.hunks) : "";
   }
 
-  /** Makes one change: the one with that number, or the one at the cursor. */
-  async acceptOne(at?: number): Promise<void> {
+  /** Makes the change at the cursor. */
+  async acceptOne(): Promise<void> {
     const open = this.open;
-    const hunk = open?.hunks[at ?? this.atCursor(open)];
+    const hunk = open?.hunks[this.atCursor(open)];
     if (!open || !hunk || !(await this.apply(open, [hunk]))) return;
     await this.goOn(open, without(open.hunks, hunk));
   }
 
-  /** Takes one change out of the preview. */
-  async rejectOne(at?: number): Promise<void> {
+  /** Takes the change at the cursor out of the preview. */
+  async rejectOne(): Promise<void> {
     const open = this.open;
-    const hunk = open?.hunks[at ?? this.atCursor(open)];
+    const hunk = open?.hunks[this.atCursor(open)];
     if (open && hunk) await this.goOn(open, open.hunks.filter((each) => each !== hunk));
   }
 

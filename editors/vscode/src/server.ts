@@ -10,12 +10,13 @@ const OWN_KEYS = ["path", "languages"];
 
 const [PROGRAM, SCRIPTS] = process.platform === "win32" ? ["midspan.exe", "Scripts"] : ["midspan", "bin"];
 
-/** Returns the path of the server: the setting, else `midspan` on PATH, else that of the workspace's `.venv`. */
+/** Returns the path of the server: the setting, else `midspan` on PATH, else that of a trusted workspace's `.venv`. */
 export function findServer(): string | undefined {
   const named = workspace.getConfiguration(SECTION).get("path", "");
   if (named) return isAbsolute(named) && isProgram(named) ? named : undefined;
   const folders = (process.env["PATH"] ?? "").split(delimiter).filter(isAbsolute);
-  folders.push(...(workspace.workspaceFolders ?? []).map(({ uri }) => join(uri.fsPath, ".venv", SCRIPTS)));
+  const own = workspace.isTrusted ? (workspace.workspaceFolders ?? []) : [];
+  folders.push(...own.map(({ uri }) => join(uri.fsPath, ".venv", SCRIPTS)));
   return folders.map((folder) => join(folder, PROGRAM)).find(isProgram);
 }
 
