@@ -34,6 +34,15 @@ def wait_until(claim: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def is_running(pid: int) -> bool:
+    """Says whether a process has not ended; only /proc tells it of somebody else's child."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
 class Client:
     """A blocking client that speaks the frames itself, so that the host is not tested by our own client alone."""
 

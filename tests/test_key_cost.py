@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -18,33 +19,39 @@ LINE = "total_of_all = 1  # é\n"
 SUGGESTION = "abcdefghijklm"
 
 
-async def key_costs(b: Bench, n_characters: int) -> list[float]:
-    """Returns the seconds of each key of a suggestion typed along in the middle of a file of that size."""
+async def key_costs(b: Bench, n_characters: int, typed: str) -> list[float]:
+    """Returns the processor seconds of each key typed in the middle of a file of that size, its answer included."""
     half = LINE * (n_characters // len(LINE) // 2)
     b.host.answer = offer(SUGGESTION)
     at = b.open(f"{half}y = ║\n{half}")
     await b.ask(at)
     costs = []
-    for version, letter in enumerate(SUGGESTION[:-1]):
-        began = time.perf_counter()
+    for version, letter in enumerate(typed):
+        began = time.process_time()
         at = b.type(letter, at, version)
         assert isinstance(await b.ask(at), Suggestions)
-        costs.append(time.perf_counter() - began)
+        costs.append(time.process_time() - began)
     return costs
 
 
+@pytest.mark.parametrize(
+    ("typed", "n_asked"), [(SUGGESTION[:-1], 1), ("zyxwvutsrqp", 12)], ids=["along a suggestion", "to the engine"]
+)
 @scenario
-async def test_a_key_in_a_file_of_a_megabyte_costs_a_fraction_of_reading_the_file(tmp_path: Path) -> None:
+async def test_a_key_in_a_file_of_a_megabyte_costs_a_fraction_of_reading_the_file(
+    tmp_path: Path, typed: str, n_asked: int
+) -> None:
     async with bench(tmp_path) as b:
-        costs = await key_costs(b, 1_000_000)
+        costs = await key_costs(b, 1_000_000, typed)
+        assert b.n_asked == n_asked
         text = b.completer.documents[URI].snapshot.text
     reading = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         snapshot(text)
-        reading.append(time.perf_counter() - began)
-    print(f"a key: {min(costs) * 1e3:.2f} ms, reading the file: {min(reading) * 1e3:.2f} ms")
-    assert min(costs) < min(reading) / 2
+        reading.append(time.process_time() - began)
+    print(f"a key: {median(costs) * 1e3:.2f} ms, reading the file: {median(reading) * 1e3:.2f} ms")
+    assert median(costs) < median(reading) / 2
 
 
 @pytest.mark.parametrize("size", ["file", "line"])

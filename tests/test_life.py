@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import io
 import os
+import pty
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from command_line import environment_in, midspan
 from engine_host import listening, offer, scenario
-from host_process import PATIENCE_S, wait_until
+from host_process import PATIENCE_S, is_running, wait_until
 from lsp_client import running
 from midspan_engine.errors import EngineError, InputError
 from midspan_engine.gone_clients import GoneClients
@@ -68,6 +69,9 @@ async def test_the_idle_time_that_a_client_wants_is_that_of_the_engine_it_starts
         assert status is not None
         assert status.idle_s == 30
         assert [served.name for served in status.clients] == ["a test"]
+        for minutes in (0.0, float("nan")):
+            with pytest.raises(InputError, match="give more than 0"):
+                await client.set_idle(minutes)
         await client.set_idle(0.01)
         while await client.status() is not None:
             await asyncio.sleep(0.05)
@@ -205,6 +209,25 @@ def test_start_shows_and_sets_what_status_tells_and_stop_leaves_nothing(tmp_path
     assert list(Path(environment["MIDSPAN_RUNTIME_DIR"]).iterdir()) == []
 
 
+def test_the_terminal_shows_the_loading_of_the_model(tmp_path: Path) -> None:
+    environment = environment_in(tmp_path) | {"TERM": "xterm", "COLUMNS": "100"}
+    terminal, end = pty.openpty()
+    program = [sys.executable, "-m", "midspan_server", "engine", "start"]
+    started = subprocess.Popen(program, env=environment, stdout=subprocess.DEVNULL, stderr=end)
+    os.close(end)
+    shown = b""
+    with contextlib.suppress(OSError):  # on Linux the end of a terminal is an error
+        while data := os.read(terminal, 4096):
+            shown += data
+    os.close(terminal)
+    assert started.wait(PATIENCE_S) == 0
+    assert b"loading the model" in shown
+    shares = [int(share) for share in re.findall(rb"(\d+)%", shown)]
+    assert shares == sorted(shares)
+    assert any(0 < share < 100 for share in shares)
+    assert midspan(environment, "engine", "stop").returncode == 0
+
+
 @scenario
 async def test_the_editor_shows_the_loading_of_the_model_and_the_engine_knows_the_editor() -> None:
     async with running() as client:
@@ -237,45 +260,6 @@ async def test_no_engine_is_started_while_completion_is_disabled(tmp_path: Path)
         assert await client.leave() == 0
     assert not (tmp_path / "run").exists()
     assert not list(tmp_path.rglob("*.log"))
-
-
-EDITOR = """
-import json, os, subprocess, sys, time
-server = subprocess.Popen([sys.executable, "-P", "-m", "midspan_server", "lsp"], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE)
-# Some other program of the editor keeps the pipe open, so that its end never comes.
-child = subprocess.Popen(["sleep", "600"], pass_fds=[server.stdin.fileno()])
-params = {"processId": os.getpid(), "rootUri": None, "capabilities": {}}
-body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
-server.stdin.write(b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
-server.stdin.flush()
-server.stdout.readline()
-print(server.pid, child.pid, flush=True)
-time.sleep(600)
-"""
-
-
-@needs_proc
-def test_the_language_server_of_a_killed_editor_ends_although_its_pipes_stay_open() -> None:
-    editor = subprocess.Popen([sys.executable, "-c", EDITOR], stdout=subprocess.PIPE)
-    assert editor.stdout is not None
-    with editor.stdout:
-        server, child = map(int, editor.stdout.readline().split())
-    try:
-        editor.kill()
-        editor.wait(PATIENCE_S)
-        wait_until(lambda: not is_running(server))
-        assert is_running(child)
-    finally:
-        os.kill(child, signal.SIGKILL)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def test_nothing_that_serves_asks_for_the_time_of_day() -> None:

@@ -25,7 +25,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def typed(folder: Path, n_editors: int, seconds: float, troubles: list[type_along.Trouble]) -> type_along.Report:
     report = asyncio.run(
         type_along.run(
-            folder, n_editors=n_editors, seconds=seconds, keys_per_s=8.0, troubles=troubles, pause_s=3.0, seed=1
+            folder, n_editors=n_editors, seconds=seconds, keys_per_s=8.0, troubles=troubles, pause_s=2.0, seed=1
         )
     )
     assert [str(bar) for bar in bars.of_chaos(report) if not bar.is_met] == []
@@ -44,8 +44,8 @@ def test_eight_editors_that_type_on_one_engine_see_no_wrong_suggestion_and_memor
 
 
 def test_editors_whose_engine_is_killed_frozen_and_hidden_go_on_and_leave_nothing_behind(tmp_path: Path) -> None:
-    report = typed(tmp_path, 2, 9.0, type_along.TROUBLES)
-    assert len(report.troubles) >= 2
+    report = typed(tmp_path, 2, 3.0 * len(type_along.TROUBLES), type_along.TROUBLES)
+    assert len(report.troubles) >= len(type_along.TROUBLES), "each of them befell it"
 
 
 def test_clients_that_come_go_and_are_cut_off_leave_no_trace_in_the_engine(tmp_path: Path) -> None:

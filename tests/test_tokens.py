@@ -14,6 +14,7 @@ from tokenizers.trainers import BpeTrainer
 
 from midspan_engine.errors import CheckpointError
 from midspan_engine.tokens import Tokens
+from served_checkpoint import CHECKPOINT
 from tiny_engine import embedded_tokens
 
 SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<blank>")
@@ -82,6 +83,43 @@ def test_text_before_the_healing_point_keeps_its_tokens_whatever_is_typed(prefix
     point = tokens.healing_point(prefix)
     before = tokens.encode(prefix[:point])
     assert tokens.encode(prefix + typed)[: len(before)] == before
+
+
+_LINES = (
+    *("x = 1\n", "    return é\n", "\n", "  \n", "if a:\n", '"""doc"""\n', "a_\n", "b\r\n", "c\r"),
+    *("#" * 60 + "\n", "long " * 40),
+)
+
+
+@given(text=st.lists(st.sampled_from(_LINES), max_size=60).map(lambda lines: "".join(lines * 8)), typed=code)
+@example(text=SOURCES[0], typed="")
+@example(text="a" * 3000, typed="\n")
+def test_a_long_text_has_the_same_tokens_in_stretches(text: str, typed: str) -> None:
+    tokens = embedded_tokens()
+    for each in (text, text + typed, typed + text):
+        assert tokens.encode_long(each) == tokens.encode(each)
+
+
+def test_a_sentencepiece_like_tokenizer_takes_a_long_text_whole(metaspace: Tokens) -> None:
+    assert metaspace.encode_long(SOURCES[0]) == metaspace.encode(SOURCES[0])
+
+
+def test_a_key_in_a_long_text_has_only_its_end_tokenised() -> None:
+    class Counting(Tokens):
+        n_characters = 0
+
+        def encode(self, text: str) -> list[int]:
+            self.n_characters += len(text)
+            return super().encode(text)
+
+    tokens = Counting.load(CHECKPOINT / "tokenizer.json")
+    text = "".join(f"value_{number} = call({number}, size)\nother = {number}\n" for number in range(400))
+    tokens.encode_long(text)
+    assert tokens.n_characters == len(text) > 12_000
+    for n_typed, _ in enumerate(typed := "    result = value_1 + 2", start=1):
+        tokens.n_characters = 0
+        tokens.encode_long(text + typed[:n_typed])
+        assert tokens.n_characters < 1200
 
 
 @given(prefix=(code | any_text).filter(bool))

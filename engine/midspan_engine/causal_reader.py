@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from midspan_engine.encoding import encode
 from midspan_engine.errors import NO_NUMBERS, EngineError
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
@@ -23,8 +24,7 @@ class CausalReader:
             n_shared += 1
         # what was read before still lies behind the context: the decoder never writes, and nobody else fills meanwhile
         self._cache.advance(n_shared)
-        device = self._model.embed_tokens.weight.device
-        hidden_1LH = self._model.encode(torch.tensor([ids[n_shared:]], device=device), self._cache)
+        hidden_1LH = encode(self._model, ids[n_shared:], self._cache)
         self._cache.truncate(self._length)
         self._ids = ids
         z_DV = self._model.logits(hidden_1LH[0, start - n_shared :])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from midspan_engine.encoding import encode
 from midspan_engine.errors import Cancelled
 from midspan_engine.kv import KVCache
 from midspan_engine.kv_pool import CHUNK_TOKENS, DEVICE_SHARE, SLACK_TOKENS
@@ -60,7 +61,7 @@ class PrefixCache:
             if is_cancelled():
                 raise Cancelled("the request was withdrawn")
             chunk = ids[start : start + CHUNK_TOKENS]
-            self._model.encode(torch.tensor([chunk], device=self._model.embed_tokens.weight.device), entry.cache)
+            encode(self._model, chunk, entry.cache)
             entry.ids += chunk
         self._shrink(document)
         return entry.cache, len(ids) - n_shared

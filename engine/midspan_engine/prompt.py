@@ -98,7 +98,7 @@ def quote(tail: list[int], head: list[int], infill: InfillConfig) -> list[int]:
 
 
 def _prefix_ids(prefix: str, tokens: Tokens, frame: Frame | None) -> list[int]:
-    ids = tokens.encode(prefix)
+    ids = tokens.encode_long(prefix)
     if tokens.bos_token_id is not None and frame is None:
         ids.insert(0, tokens.bos_token_id)
     return ids
@@ -113,7 +113,7 @@ def _cut(ids: list[int], infill: InfillConfig) -> list[int]:
 
 
 def _suffix_ids(suffix: str, tokens: Tokens, is_cut: bool, frame: Frame | None) -> list[int]:
-    ids = tokens.encode(suffix[:_HEAD_CHARACTERS])
+    ids = tokens.encode_long(suffix[:_HEAD_CHARACTERS])
     if is_cut or len(suffix) > _HEAD_CHARACTERS:
         return ids
     if frame is not None:

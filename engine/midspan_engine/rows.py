@@ -14,6 +14,7 @@ from functools import partial
 
 import torch
 
+from midspan_engine.encoding import filled_up
 from midspan_engine.job_queue import Job
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.passes import Passes, WantedPass, indices
@@ -98,7 +99,7 @@ def together(model: DiffusionGemma, wanted: Sequence[WantedPass]) -> list[torch.
     caches = [each.cache for each, n in zip(wanted, n_rows, strict=True) for _ in range(n)]
     canvas_BC = torch.cat([each.canvas_BC for each in wanted])
     soft_BCH = torch.cat([each.soft_BCH for each in wanted])
-    hidden_BWH = model.decode(canvas_BC, caches, soft_BCH, indices(slots, device))
+    hidden_BWH = model.decode(canvas_BC, caches, soft_BCH, indices(filled_up(slots, model), device))
     hidden = [
         rows_BWH[:, indices([place[slot] for slot in each.slots], device)]
         for each, rows_BWH in zip(wanted, torch.split(hidden_BWH, n_rows), strict=True)

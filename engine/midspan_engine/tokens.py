@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from array import array
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,12 @@ _REACH = 32
 """Pieces looked at to find one that stays: more than a dunder name of ordinary code has words."""
 _CONTINUATIONS = ("__", "a__", '"', '""', "'", "''", "a", "0", " ", "\n")
 """What may be typed next; each joins to the pieces before it in its own way, the quotes as those of a docstring."""
+_STRETCH = 1024
+"""Characters of a stretch of a long text at least: a key has so many tokenised, and a few lines more. Chosen."""
+_N_STRETCHES = 512
+"""Stretches whose tokens are kept, about 3 KB each: those of the longest prefixes of 32 documents."""
+_END_OF_WORD = re.compile(r"(?<=[^\W_])(?=\r?\n)")
+"""Where a line ends with a letter or a digit: splitters join line breaks to punctuation and blanks, never to words."""
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -39,6 +47,7 @@ class Tokens:
         self.specials = {token["content"]: index for index, token in added.items() if token["special"]}
         """Ids of the special tokens by what they are called."""
         self._pieces = _piece_splitter(layout.get("pre_tokenizer"))
+        self._of_stretch = lru_cache(_N_STRETCHES)(lambda stretch: array("i", self.encode(stretch)))
         self.bos_token_id: int | None = vocabulary.get("<bos>")
         self.eos_token_id: int | None = vocabulary.get("<eos>")
         self.pad_token_id: int | None = vocabulary.get("<pad>")
@@ -59,6 +68,20 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`; no special id is ever among them."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode_long(self, text: str) -> list[int]:
+        """Returns what `encode` does, and keeps all but the end of it: a key costs the same in a text of any length.
+
+        Merges never leave a piece, so a text may be cut where pieces meet.
+        """
+        if self._pieces is None:
+            return self.encode(text)
+        ids: list[int] = []
+        start = 0
+        while (end := _END_OF_WORD.search(text, start + _STRETCH)) is not None:
+            ids += self._of_stretch(text[start : end.start()])
+            start = end.start()
+        return ids + self.encode(text[start:])
 
     def encode_markers(self, text: str) -> list[int]:
         """Returns the ids of text that is not a user's: the names of special tokens in it stand for them."""

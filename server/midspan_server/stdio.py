@@ -37,6 +37,8 @@ class Connection:
         self._transport = transport
         self._pipe = pipe
         self._watching: asyncio.Task[None] | None = None
+        self._has_ended = False
+        """Whether the client's process is known to have ended: what it still had to say is of no use."""
 
     async def read(self) -> bytes | None:
         """Returns the body of the next message; None once the client is gone.
@@ -44,7 +46,7 @@ class Connection:
         Raises InputError for a header that cannot be true: where the next message starts is then unknown.
         """
         n_body: int | None = None
-        while True:
+        while not self._has_ended:
             try:
                 line = await self._reader.readline()
             except ValueError:
@@ -60,6 +62,7 @@ class Connection:
                 if body is not None:
                     return body
                 n_body = None
+        return None
 
     async def _body(self, n: int) -> bytes | None:
         """Returns a body of n bytes, b"" for a client that left inside it, None for one that is too long."""
@@ -84,6 +87,8 @@ class Connection:
     async def _watch(self, pid: int) -> None:
         await _process_end(pid)
         logger.info("leaving: the client's process has ended")
+        self._has_ended = True
+        self._transport.abort()  # whoever holds the pipe now does not read our last words
         self._reader.feed_eof()
 
     def write(self, data: bytes) -> None:

@@ -6,6 +6,7 @@ The exit status is 0 where every bar is met, else 1. What the bars are, and why 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import tempfile
@@ -18,15 +19,28 @@ import msgspec
 from soak import bars, storm, type_along
 
 
+class Amount(click.FloatRange):
+    """A number above 0 that is one: neither endless nor NaN, with which every bar would be met."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is no amount", param, ctx)
+        return number
+
+
 @click.group()
 def cli() -> None:
     """Long runs with processes, sockets and settings of their own."""
 
 
 @cli.command("typing")
-@click.option("--editors", default=8, show_default=True)
-@click.option("--minutes", default=5.0, show_default=True)
-@click.option("--keys", default=8.0, show_default=True, help="A second, of every editor.")
+@click.option("--editors", default=8, type=click.IntRange(min=1), show_default=True)
+@click.option("--minutes", default=5.0, type=Amount(), show_default=True)
+@click.option("--keys", default=8.0, type=Amount(), show_default=True, help="A second, of every editor.")
 @click.option("--seed", default=0, show_default=True)
 def typing(editors: int, minutes: float, keys: float, seed: int) -> None:
     """Editors that type against one engine."""
@@ -35,18 +49,18 @@ def typing(editors: int, minutes: float, keys: float, seed: int) -> None:
 
 
 @cli.command("chaos")
-@click.option("--editors", default=3, show_default=True)
-@click.option("--minutes", default=3.0, show_default=True)
+@click.option("--editors", default=3, type=click.IntRange(min=1), show_default=True)
+@click.option("--minutes", default=3.0, type=Amount(), show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def chaos(editors: int, minutes: float, seed: int) -> None:
-    """The same while the engine is killed, frozen, hidden and shouted at."""
+    """The same while the engine is killed, frozen, hidden, shouted at, its disk is full, and the time of day jumps."""
     report = _typed(editors, minutes, 8.0, type_along.TROUBLES, seed)
     judge(report, bars.of_chaos(report))
 
 
 @cli.command("storm")
-@click.option("--connects", default=1000, show_default=True)
-@click.option("--cuts", default=100, show_default=True)
+@click.option("--connects", default=1000, type=click.IntRange(min=1), show_default=True)
+@click.option("--cuts", default=100, type=click.IntRange(min=1), show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def storm_command(connects: int, cuts: int, seed: int) -> None:
     """Clients that come and go, and sockets that are cut."""

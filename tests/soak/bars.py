@@ -101,6 +101,10 @@ def _flat(who: str, growth: Growth, seconds: float, n_keys: float) -> Bar:
     """Judges a memory where there is as much of a run behind the warm-up as in it."""
     if seconds < 2 * WARM_UP_S:
         return Bar(f"memory of {who} is flat", f"takes a run of {2 * WARM_UP_S / 60:.0f} minutes to tell", None)
-    allowed = ALLOCATOR_MB + KB_A_KEY * n_keys * (1 - WARM_UP_S / seconds) / 1000
-    figure = f"{growth.early} MB after {WARM_UP_S:.0f} s, {growth.late} MB at the end, {growth.mb:+.1f} MB"
+    n_counted = n_keys * (1 - WARM_UP_S / seconds)
+    allowed = ALLOCATOR_MB + KB_A_KEY * n_counted / 1000
+    figure = (
+        f"{growth.early} MB after {WARM_UP_S:.0f} s, {growth.middle} MB half-way, {growth.late} MB at the end, "
+        f"{growth.mb:+.1f} MB or {growth.mb * 1000 / max(1.0, n_counted):+.2f} KB a key"
+    )
     return Bar(f"memory of {who} grows by less than {allowed:.1f} MB", figure, growth.mb < allowed)

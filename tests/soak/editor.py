@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,9 @@ class Editor:
         self._last: int | None = None
 
     @classmethod
-    async def start(cls, name: str, folder: Path, *, cancels: bool, rng: random.Random) -> Editor:
+    async def start(
+        cls, name: str, folder: Path, *, cancels: bool, rng: random.Random, environment: Mapping[str, str]
+    ) -> Editor:
         """Starts a server and opens a document. The folder gets the server's log and the lateness of its loop."""
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"{name}.log").open("wb") as log:
@@ -86,7 +88,7 @@ class Editor:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "SOAK_LAG_FILE": str(folder / f"{name}.lags.json")},
+                env={**environment, "SOAK_LAG_FILE": str(folder / f"{name}.lags.json")},
             )
         client = LspClient(process)
         await client.initialize(options={"min_confidence": 0.0})

@@ -30,9 +30,10 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """Resident memory of a process, MB: its mean over a while after warming up, and over as long a while at the end."""
+    """Resident memory of a process, MB: its mean over a while after warming up, half-way to the end, and at the end."""
 
     early: float
+    middle: float
     late: float
 
     @classmethod
@@ -41,7 +42,8 @@ class Growth(msgspec.Struct, frozen=True):
         a_second = len(samples) / seconds
         start = round(min(WARM_UP_S, seconds / 4) * a_second)
         n = max(1, round(min(WINDOW_S, seconds / 4) * a_second))
-        parts = samples[start : start + n], samples[-n:]
+        middle = (start + len(samples) - n) // 2
+        parts = samples[start : start + n], samples[middle : middle + n], samples[-n:]
         return cls(*(round(sum(part) / max(1, len(part)), 1) for part in parts))
 
     @property

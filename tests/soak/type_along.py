@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 
 from midspan_server.engine_client import EngineClient
 from midspan_server.launch import Launch
+from soak import wall_clock
 from soak.editor import Editor
 from soak.measures import Growth, Spread, engines_of, loop_waits_ms, resident_mb
 
@@ -74,9 +76,17 @@ async def run(
     """Types for `seconds`. Every `pause_s` one of `troubles` strikes. The environment must name folders of its own."""
     rng = random.Random(seed)
     launch = Launch.resolve()
+    # what is measured in peace has the clock that it would have
+    environment = wall_clock.environment(wall_clock.clock_of(launch)) if troubles else os.environ
     editors = await asyncio.gather(
         *(
-            Editor.start(f"e{number}", folder, cancels=number % 2 == 0, rng=random.Random(rng.random()))
+            Editor.start(
+                f"e{number}",
+                folder,
+                cancels=number % 2 == 0,
+                rng=random.Random(rng.random()),
+                environment=environment,
+            )
             for number in range(n_editors)
         )
     )
@@ -198,7 +208,16 @@ async def shouted_at(launch: Launch, rng: random.Random) -> str:
     return "noise was sent"
 
 
-TROUBLES: list[Trouble] = [killed, frozen, shouted_at, hidden]
+async def disk_full(launch: Launch, rng: random.Random) -> str:
+    """No file of the engine can grow any more, as on a full disk; that stays so until it is replaced."""
+    for pid in engines_of(launch.socket.parent):
+        with contextlib.suppress(ProcessLookupError):
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    return "the disk of the engine was full"
+
+
+TROUBLES: list[Trouble] = [killed, wall_clock.jumped, disk_full, frozen, shouted_at, hidden]
 
 
 def _signal(launch: Launch, number: signal.Signals) -> str:
