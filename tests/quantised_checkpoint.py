@@ -23,7 +23,7 @@ from compressed_tensors.quantization.lifecycle.forward import dequantize
 from safetensors.torch import load_file, save_file
 
 from midspan_engine.formats.gguf_source import gguf_name
-from midspan_engine.models.diffusion_gemma import is_skipped, split_expert_names
+from midspan_engine.models.checkpoint_names import is_skipped, split_expert_names
 from oracle import Shape, write_checkpoint
 
 Tensors = dict[str, torch.Tensor]

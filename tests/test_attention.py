@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from midspan_kernels.attention import attention
+from midspan_kernels.attention import attention, folded_attention
 from midspan_kernels.shared_attention import shared_context_attention
 
 
@@ -32,6 +32,18 @@ def test_any_number_of_queries_gives_plain_attention(n_queries: int, n_keys: int
         assert got.dtype == dtype
         tolerance = 1e-5 if dtype == torch.float32 else 0.03
         assert torch.allclose(got.float(), plain(q, k, v, shown), atol=tolerance)
+
+
+@pytest.mark.parametrize("per_row", [False, True], ids=["a mask for each query", "a mask for each row"])
+def test_queries_of_heads_that_share_keys_can_be_those_of_one_head(per_row: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(3, 5, 8, 16, generator=generator)
+    k, v = (torch.randn(3, 21, 2, 16, generator=generator) for _ in range(2))
+    mask = (
+        torch.rand(3, 1, 1, 21, generator=generator) < 0.5 if per_row else torch.rand(5, 21, generator=generator) < 0.5
+    )
+    mask[..., 0] = True
+    assert torch.allclose(folded_attention(q, k, v, mask), plain(q, k, v, mask), atol=1e-5)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 63, 64, 150])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
+import time
 
 import msgspec
 import pytest
@@ -11,13 +13,15 @@ import torch
 from click.testing import CliRunner
 
 from midspan_engine.bench import twin
-from midspan_engine.bench.beside import measure_beside
+from midspan_engine.bench.beside import measure_beside, random_ids, step_of
 from midspan_engine.bench.ceilings import Ceilings
 from midspan_engine.bench.command import command
 from midspan_engine.bench.kernels import KernelRow
 from midspan_engine.bench.report import Report, print_report
 from midspan_engine.bench.shapes import SMALL
 from midspan_engine.bench.synthetic import synthetic_model
+from midspan_engine.bench.twin import twin_of
+from midspan_engine.engine import Engine
 from midspan_engine.errors import InputError
 from served_checkpoint import CHECKPOINT
 
@@ -83,9 +87,33 @@ def test_the_engine_is_told_beside_transformers_on_the_same_weights(report: Repo
     assert not beside.note
     assert [name.split(" of ")[0] for name in beside.ms] == ["prompt", "pass over 64 slots", "prompt and canvas"]
     assert beside.peak_mb is not None
-    for pair in (*beside.ms.values(), beside.peak_mb):
+    for pair in beside.ms.values():
         assert pair.own > 0
         assert pair.transformers > 0
+    assert 0 < beside.peak_mb.own < beside.peak_mb.transformers
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_a_pass_on_a_processor_takes_less_of_it_than_that_of_transformers() -> None:
+    """What serves GPUs must not make it slower. Time of the processor, which others that use it too leave alone."""
+    torch.set_num_threads(1)
+    model = Engine.load(CHECKPOINT).model
+    prompt_1L, canvas_1C = (random_ids(model.config, torch.device("cpu"), n) for n in (400, 64))
+    cache = model.new_cache()
+    model.encode(prompt_1L, cache)
+    fed_back = model.logits(model.decode(canvas_1C, cache))
+    runs = {
+        "own": lambda: model.logits(model.decode(canvas_1C, cache, model.soften(fed_back))),
+        "transformers": step_of(twin_of(model), prompt_1L, canvas_1C, fed_back),
+    }
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(20):
+        for name, run in runs.items():
+            began = time.process_time()
+            run()
+            times[name].append(time.process_time() - began)
+    assert statistics.median(times["own"]) < statistics.median(times["transformers"])
 
 
 @pytest.mark.slow

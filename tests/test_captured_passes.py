@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from midspan_engine.budget import budget
 from midspan_engine.graphs import capture, shapes
@@ -15,7 +18,7 @@ from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.models.recording import Recording
 from midspan_engine.prefix_cache import PrefixCache
 from test_decode import drawn
-from tiny_engine import BLANKS, PROBED, fill, tiny_engine, tiny_model
+from tiny_engine import BLANKS, PROBED, REFERENCE, fill, tiny_engine, tiny_model
 
 N_TOKENS = 1200
 """Of a row: a ring of the tiny model comes round after 64 + SLACK_TOKENS."""
@@ -111,6 +114,17 @@ def test_a_pass_is_replayed_only_where_one_fits_and_every_cache_lies_in_the_pool
     assert len(played) == 2
 
 
+class NothingOfTheHost(TorchFunctionMode):
+    """Fails where numbers of the host come into what is computed elsewhere: a copy that no graph can hold."""
+
+    def __torch_function__(
+        self, function: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        assert function not in (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy), function
+        assert all(each.is_meta for each in args if isinstance(each, torch.Tensor)), function
+        return function(*args, **(kwargs or {}))
+
+
 def test_nothing_in_a_captured_pass_waits_for_a_number_or_depends_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """On tensors without memory a number that is asked for raises; the kernels stand in as on a GPU."""
     pytest.importorskip("triton")
@@ -124,11 +138,19 @@ def test_nothing_in_a_captured_pass_waits_for_a_number_or_depends_on_one(monkeyp
         pool = KVPool(model.config, 2, N_TOKENS, torch.float32, meta)
         captured = CapturedPasses(model.config, pool, torch.float32, decoder=[(2, 32)], encoder=[8])
         model.capture(captured)
-        of_decoder = launches(lambda: captured.decoder[2, 32].run(model.denoised))
-        of_encoder = launches(lambda: captured.encoder[8].run(model.encoded))
+        with NothingOfTheHost():
+            of_decoder = launches(lambda: captured.decoder[2, 32].run(model.denoised))
+            of_encoder = launches(lambda: captured.encoder[8].run(model.encoded))
     names = {launch.kernel.fn.__name__ for launch in of_encoder}
     assert {"_gate_up_kernel", "_sorting_kernel", "_routing_kernel", "_norm_kernel", "_rotary_kernel"} <= names
     assert {"_piece_kernel", *names} <= {launch.kernel.fn.__name__ for launch in of_decoder}
+
+
+def test_whoever_asks_passes_can_be_captured_where_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not tiny_model().has_fixed_shapes
+    monkeypatch.setenv("MIDSPAN_KERNELS", "triton")
+    assert torch.is_grad_enabled()
+    assert tiny_model().has_fixed_shapes
 
 
 @torch.inference_mode()
@@ -194,6 +216,22 @@ def test_a_model_on_a_cpu_is_served_as_it_is() -> None:
     model = tiny_model.__wrapped__()
     capture(model, BLANKS)
     assert model.captured is None
+
+
+def test_one_canvas_costs_a_pass_a_step_and_none_that_commits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference encodes every canvas that is done. Nobody reads on behind a fill, so here nothing is encoded."""
+    model = captured_model()
+    passes: list[str] = []
+    real = Recording.play
+    monkeypatch.setattr(Recording, "play", lambda self, run: passes.append(kinds[self]) or real(self, run))
+    assert model.captured is not None
+    kinds = {one.recording: "decoder" for one in model.captured.decoder.values()}
+    kinds |= {one.recording: "encoder" for one in model.captured.encoder.values()}
+    engine = tiny_engine(REFERENCE, model=model)
+    stats = fill(engine, "def f(x):\n    return x + ", "\nprint(f(1))\n").stats
+    assert passes.count("decoder") == stats.steps > 1
+    assert "encoder" in passes
+    assert "encoder" not in passes[passes.index("decoder") :]
 
 
 @torch.inference_mode()

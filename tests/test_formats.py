@@ -17,7 +17,8 @@ from midspan_engine.config import load_model_config
 from midspan_engine.errors import CheckpointError
 from midspan_engine.formats.safetensors_source import SafetensorsSource
 from midspan_engine.kv import KVCache
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
+from midspan_engine.models.checkpoint_names import checkpoint_name
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.models.packed_matrix import PackedMatrix
 from midspan_engine.weights import load_weights
 from midspan_kernels.packed import dequantise

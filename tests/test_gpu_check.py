@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from midspan_engine.bench import gpu_check
 from midspan_engine.bench.findings import Begun, Failed, Finding, GpuCheck, Line, gathered, markdown
 from midspan_engine.bench.floors import step_bytes
-from midspan_engine.bench.gpu_sections import SECTIONS, Part, Section
+from midspan_engine.bench.gpu_sections import SECTIONS, Part, Section, error_of_slots
 from midspan_engine.bench.kernel_cases import NO_NUMBER, kernel_cases, largest_error
 from midspan_engine.bench.shapes import RELEASED, SMALL
 from midspan_engine.bench.synthetic import synthetic_model
@@ -94,6 +95,17 @@ def test_what_is_no_number_is_as_wrong_as_can_be() -> None:
     assert largest_error((right, torch.tensor([1, 2])), (right, torch.tensor([1, 3]))) == 0.5
 
 
+def test_a_token_that_went_to_another_expert_is_no_error_of_a_pass_and_what_all_slots_have_is() -> None:
+    expected = torch.ones(1, 40, 5)
+    found = expected.clone()
+    found[0, :3] = 2.0
+    assert error_of_slots(found, expected) == 0
+    found[0, 3:] = 1.01
+    assert error_of_slots(found, expected) == pytest.approx(0.01, rel=1e-3)
+    found[0, 7, 2] = torch.nan
+    assert error_of_slots(found, expected) == NO_NUMBER
+
+
 def test_a_wide_step_reads_every_weight_but_those_of_the_encoder_and_the_embedding_twice() -> None:
     model = synthetic_model(SMALL, torch.float32, CPU)
     embedding = model.embed_tokens.weight.nbytes
@@ -164,6 +176,28 @@ def test_a_process_that_dies_is_followed_by_one_that_goes_on_behind_the_part_in_
     failed = [line for line in lines if isinstance(line, Failed)]
     assert [each.part for each in failed] == ["part 0", "part 1"]
     assert all("a fault of the device" in each.message for each in failed)
+
+
+def test_a_section_that_takes_longer_than_its_share_is_stopped_and_what_it_found_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = msgspec.json.encode(finding()).decode()
+    endless = tmp_path / "python"
+    endless.write_text(
+        '#!/bin/sh\nfor lines; do [ "$last" = --lines ] && break; last=$lines; done\n'
+        f"echo '{found}' >> \"$lines\"\nsleep 15 &\nexec sleep 15\n"  # one process outlives it
+    )
+    endless.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(endless))
+    monkeypatch.setattr(gpu_check, "_LEAST_S", 0.1)
+    began = time.monotonic()
+    lines = gpu_check._section_lines("4bit", "small", CPU, 2.0, tmp_path)
+    assert time.monotonic() - began < 60
+    assert lines == [finding(), Failed("4bit", "", "stopped after 2 s, its share of the time")]
+
+
+def test_no_section_gets_more_than_what_is_left_of_the_time() -> None:
+    assert all(0 < section.share < 1 for section in SECTIONS.values())
 
 
 def test_a_section_without_time_is_told(tmp_path: Path) -> None:

@@ -130,3 +130,16 @@ def test_every_kernel_compiles_without_spills_and_fits(
         about = f"{launch.kernel.fn.__qualname__} {dict(launch.constants)} {dict(launch.options)}"
         assert not spilled_bytes, about
         assert shared_bytes <= SHARED_KIB[capability] * 1024, about
+
+
+@pytest.mark.slow
+def test_a_kernel_that_asks_for_too_much_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    from greedy_kernels import hoarding_kernel, spilling_kernel
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    wide, tiles = meta(2**14, dtype=torch.float32), meta(2 * 64 * 1024, dtype=torch.float16)
+    (spilling,) = launches(lambda: spilling_kernel[(1,)](wide, wide, N=2**14, num_warps=1))
+    (hoarding,) = launches(lambda: hoarding_kernel[(1,)](tiles, wide, N=64, K=1024, num_warps=4))
+    assert fit(spilling, 90).spilled_bytes
+    assert fit(hoarding, 90).shared_bytes > SHARED_KIB[90] * 1024

@@ -6,9 +6,11 @@ import json
 import logging
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -16,8 +18,10 @@ from safetensors.torch import load_file, save_file
 
 from midspan_engine.config import load_model_config
 from midspan_engine.kv import KVCache
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
+from midspan_engine.models.checkpoint_names import checkpoint_name
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.models.packed_matrix import PackedMatrix
+from midspan_engine.quantised_cache import QuantisedCache
 from midspan_engine.weights import load_weights
 from midspan_kernels.packed import dequantise, quantise
 from oracle import Shape, write_checkpoint
@@ -112,6 +116,25 @@ def test_a_loading_that_was_killed_goes_on_where_it_was(folder: Path, kept: Path
     assert same(model, load(folder, kept / "elsewhere"))
 
 
+class Elsewhere(torch.Tensor):
+    """A tensor as on an accelerator: the host sees its numbers when it is brought here, not before."""
+
+    def cpu(self) -> torch.Tensor:  # type: ignore[override]
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self) -> NoReturn:  # type: ignore[override]
+        raise TypeError("can't convert a tensor of another device to numpy")
+
+
+def test_what_an_accelerator_packed_is_kept_too(kept: Path) -> None:
+    packed = quantise(torch.randn(4, 64, generator=torch.Generator().manual_seed(0)), "int4")
+    cache = QuantisedCache(kept, "int4")
+    cache.save("experts", "source", packed.map(lambda tensor: tensor.as_subclass(Elsewhere)))
+    found = cache.load("experts", "source")
+    assert found is not None
+    assert torch.equal(dequantise(found, torch.float32), dequantise(packed, torch.float32))
+
+
 @pytest.mark.parametrize("at", [-1, 20, 4], ids=["contents", "header", "length"])
 def test_a_damaged_kept_tensor_is_made_again(
     folder: Path, kept: Path, at: int, caplog: pytest.LogCaptureFixture
@@ -142,6 +165,16 @@ def test_a_full_disk_ends_the_keeping_and_not_the_loading(
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(weights_of(model)) == 4
     assert caplog.text.count("free some space") == 1
+    assert list(kept.iterdir()) == []
+
+
+def test_a_disk_is_not_filled_to_the_brim(
+    folder: Path, kept: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**28))
+    assert len(weights_of(load(folder, kept))) == 4
+    assert caplog.text.count("0.3 GB left: free some space") == 1
     assert list(kept.iterdir()) == []
 
 

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from midspan_engine.config import load_model_config
 from midspan_engine.errors import CheckpointError, EngineError
 from midspan_engine.formats.tensor_file import load_tensors, save_tensors
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
+from midspan_engine.models.checkpoint_names import checkpoint_name
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.training.shards import save_named
 from midspan_engine.weights import load_weights
 from oracle import Pair, Shape, build_pair

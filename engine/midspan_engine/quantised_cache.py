@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 import zlib
 from pathlib import Path
 
 import platformdirs
 import torch
 
-from midspan_engine.errors import MidspanError
+from midspan_engine.errors import EngineError, MidspanError
 from midspan_engine.formats.tensor_file import read_headers, read_metadata, read_rows, save_tensors
 from midspan_kernels.packed import GROUP, IntegerKind, Packed
 
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 _VERSION = "1"
 """Of the rule by which plain weights are packed: whoever changes it counts up."""
+
+_LEFT_FREE = 2**28
+"""Bytes of a disk that are left to others. Chosen."""
 
 
 def cache_folder(checkpoint: Path) -> Path:
@@ -57,13 +61,17 @@ class QuantisedCache:
         return packed
 
     def save(self, name: str, fingerprint: str, packed: Packed) -> None:
-        """Keeps a packed tensor unless the disk has no room for it."""
+        """Keeps a packed tensor unless that would fill the disk."""
         if not self._is_writable:
             return
+        packed = packed.map(lambda tensor: tensor.cpu())  # an accelerator may have packed it
         about = {"source": self._source(fingerprint), "crc32": _checksum(packed)}
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if (n_free := shutil.disk_usage(self._folder).free) < packed.n_bytes + _LEFT_FREE:
+                raise EngineError(f"the disk of {self._folder} has {n_free / 1e9:.1f} GB left: free some space")
             save_tensors(packed.tensors(), self._file(name), about)
-        except MidspanError as error:
+        except (OSError, MidspanError) as error:
             self._is_writable = False
             logger.warning("packed weights are not kept, so the next start packs them again: %s", error)
 

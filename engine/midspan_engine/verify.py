@@ -80,9 +80,10 @@ class Questions(msgspec.Struct, frozen=True):
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the prompt, the canvas and the trace.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def command(checkpoint: Path, prompt_tokens: int | None, seed: int, as_json: bool) -> None:
-    """Compares a checkpoint's logits with transformers and prints the largest difference.
+    """Compare a checkpoint's logits with transformers and print the largest difference.
 
-    Exits with 1 if the difference is out of tolerance or a seeded denoising trace differs in a token.
+    CHECKPOINT is a folder. The exit status is 1 if the difference is out of tolerance or a seeded denoising trace
+    differs in a token.
     """
     verdict = verify(checkpoint, prompt_tokens, seed)
     if as_json:

@@ -18,7 +18,9 @@ from midspan_engine.budget import Weights, Wish, budget, choose_weights
 from midspan_engine.config import InfillConfig, ModelConfig
 from midspan_engine.formats.folder import open_source
 from midspan_engine.formats.source import Source
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, Experts, checkpoint_name
+from midspan_engine.models.checkpoint_names import checkpoint_name
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.models.layers import Experts
 from midspan_engine.models.packed_matrix import PackedMatrix
 from midspan_engine.quantised_cache import QuantisedCache, cache_folder
 from midspan_kernels.packed import GROUP, IntegerKind, Packed, dequantise, joined, quantise

@@ -15,7 +15,7 @@ from midspan_engine.commands import WEIGHTS
 from midspan_engine.errors import CheckpointError, EngineError, EngineUnavailable, InputError
 from midspan_engine.protocol import EngineStatus
 from midspan_server.configured import launch_of, user_settings, with_checkpoint, with_json
-from midspan_server.engine_client import EngineClient
+from midspan_server.engine_client import EngineClient, check_idle
 from midspan_server.launch import IDLE_MINUTES, Launch
 
 _LOAD_TIMEOUT_S = 600.0
@@ -43,17 +43,29 @@ def command() -> None:
 @with_json
 def start(checkpoint: Path | None, idle_minutes: float | None, weights: str | None, as_json: bool) -> None:
     """Start the engine and wait until its model is loaded."""
+    if idle_minutes is not None:
+        check_idle(idle_minutes)
     launch = msgspec.structs.replace(launch_of(checkpoint, user_settings()), weights=weights)
     columns = TextColumn("loading the model"), BarColumn(), TaskProgressColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=1.0)
-        status = asyncio.run(_start(launch, idle_minutes, lambda share: progress.update(bar, completed=share)))
+        told = ""
+
+        def show(status: EngineStatus) -> None:
+            nonlocal told
+            progress.update(bar, completed=status.progress)
+            if status.budget and not told and not as_json:
+                # before the weights are read: who sees that it is too much can stop it
+                told = f"Its memory: {status.budget}."
+                progress.console.print(told, highlight=False, soft_wrap=True)
+
+        status = asyncio.run(_start(launch, idle_minutes, show))
     if as_json:
         click.echo(msgspec.json.encode({"engine": status}))
     else:
         click.echo(f"The engine is {status.state}: process {status.pid}, {status.checkpoint} on {status.device}.")
-        if status.budget:
+        if status.budget and not told:
             click.echo(f"Its memory: {status.budget}.")
 
 
@@ -69,7 +81,7 @@ def stop(checkpoint: Path | None, as_json: bool) -> None:
         click.echo("The engine has stopped." if was_running else "No engine was running.")
 
 
-async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[float], None]) -> EngineStatus:
+async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[EngineStatus], None]) -> EngineStatus:
     """Returns the state of an engine whose model is loaded.
 
     One that has failed is started anew. Raises CheckpointError or EngineError if it cannot be loaded, InputError for a
@@ -84,7 +96,7 @@ async def _start(launch: Launch, idle_minutes: float | None, show: Callable[[flo
             if idle_minutes is not None:
                 await client.set_idle(idle_minutes)
             while (status := await client.status()) is not None and status.state == "loading":
-                show(status.progress)
+                show(status)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         raise EngineError(f"the model did not load within {_LOAD_TIMEOUT_S:.0f} s; the log is {launch.log}") from error

@@ -94,14 +94,15 @@ def _checked(shape: str, device: torch.device, sections: tuple[str, ...], budget
 
 def _section_lines(section: str, shape: str, device: torch.device, budget_s: float, folder: Path) -> list[Line]:
     """Runs a section, in one process or, where that dies, in several, and returns what they wrote."""
-    path, until = folder / f"{section}.jsonl", time.monotonic() + budget_s
+    path, said, until = folder / f"{section}.jsonl", folder / f"{section}.txt", time.monotonic() + budget_s
     lines: list[Line] = []
     while (left_s := until - time.monotonic()) > _LEAST_S:
         n_begun = sum(isinstance(line, Begun) for line in lines)
         command = [sys.executable, "-m", "midspan_engine", "gpu-check", "--device", str(device), "--shape", shape]
         command += ["--section", section, "--lines", str(path), "--skip", str(n_begun)]
         try:
-            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=left_s)
+            with said.open("wb") as errors:  # no pipe: processes of a compiler may outlive it and hold that open
+                done = subprocess.run(command, stderr=errors, timeout=left_s)
         except subprocess.TimeoutExpired:
             return [
                 *_read(path),
@@ -112,8 +113,9 @@ def _section_lines(section: str, shape: str, device: torch.device, budget_s: flo
             return lines
         if not (lines and isinstance(lines[-1], Failed)):
             with path.open("ab") as file:
-                said = f"its process ended with {done.returncode}: {done.stderr[-_TOLD:]}"
-                file.write(msgspec.json.encode(_failure(section, lines, said)) + b"\n")
+                last_words = said.read_text(encoding="utf-8", errors="replace")[-_TOLD:]
+                failure = _failure(section, lines, f"its process ended with {done.returncode}: {last_words}")
+                file.write(msgspec.json.encode(failure) + b"\n")
             lines = _read(path)
         if sum(isinstance(line, Begun) for line in lines) == n_begun:
             return lines  # it does not even come to a part

@@ -15,7 +15,7 @@ import torch
 from midspan_engine.bench.beside import canvas_of, random_ids, step_of
 from midspan_engine.bench.ceilings import Ceilings, measure_ceilings
 from midspan_engine.bench.findings import Finding, Line, Machine
-from midspan_engine.bench.kernel_cases import KernelCase, kernel_cases, largest_error
+from midspan_engine.bench.kernel_cases import NO_NUMBER, KernelCase, kernel_cases
 from midspan_engine.bench.kernels import implementation, measure_kernel
 from midspan_engine.bench.model_sections import NARROW, WIDE, SyntheticBench, Targets, on_gpu
 from midspan_engine.bench.synthetic import Held, capture_passes, captured_cache, synthetic_model
@@ -34,9 +34,14 @@ DTYPES = (torch.bfloat16, torch.float16)
 _PACKAGES = ("torch", "triton", "transformers", "numpy", "safetensors", "tokenizers", "msgspec", "click", "rich")
 _PASS_TOLERANCE = 1e-3
 """Relative error of the logits of a pass of few layers in fp32: each layer multiplies that of its kernels."""
-_N_LAYERS, _LARGEST_HEAD = 6, 256
-"""One full and five sliding: in fp32 the whole model would not fit, nor its full layers' heads into the attention
-kernel; those are checked by themselves, in the types that are served."""
+_SHARE_OF_SLOTS = 0.9
+"""That have to keep to it. Rounding sends a token to another expert where two are as good as equally probable: of the
+1536 choices that six layers make for 256 slots, that may be one. What is wrong in a pass is wrong in every slot, since
+each sees all others. Chosen."""
+_N_LAYERS, _LARGEST_HEAD = 6, 128
+"""One full and five sliding: in fp32 the whole model would not fit, nor heads of 512 into the attention kernel, and for
+heads of 256 the compiler takes four times as long as for these. Those are checked by themselves, in the types that are
+served."""
 _FEW, _MANY = 1, 9
 """Steps of a canvas of transformers: the difference is that of eight steps, whatever a prompt and a start take."""
 _N_CANVASES = 3
@@ -142,10 +147,10 @@ class _Passes:
                 canvas_1C, soft_1CH = self._ids(n_slots), model.embed(self._ids(n_slots).flip(1))
                 captured, eager = (model.logits(model.decode(canvas_1C, each, soft_1CH)) for each in (cache, loose))
                 about = f"{held}, {end} tokens before, {n_slots} slots"
-                yield self._found(f"captured against launched, {about}", largest_error(captured, eager))
+                yield self._found(f"captured against launched, {about}", error_of_slots(captured, eager))
                 with implementation("reference"):
                     expected = model.logits(model.decode(canvas_1C, reference, soft_1CH))
-                yield self._found(f"kernels against references, {about}", largest_error(eager, expected))
+                yield self._found(f"kernels against references, {about}", error_of_slots(eager, expected))
 
     def _beside(self) -> Iterable[Line]:
         model = synthetic_model(self._config, torch.float32, self._device)
@@ -154,8 +159,18 @@ class _Passes:
         model.encode(prompt_1L, cache)
         first = model.logits(model.decode(canvas_1C, cache))
         found = model.logits(model.decode(canvas_1C, cache, model.soften(first)))
-        expected = step_of(twin_of(model), prompt_1L, canvas_1C, first)()
-        yield self._found("against transformers", largest_error(found, expected))
+        twin = twin_of(model)
+        twin.set_experts_implementation("eager")  # its grouped products are made for bf16
+        expected = step_of(twin, prompt_1L, canvas_1C, first)()
+        yield self._found("against transformers", error_of_slots(found, expected))
+
+
+def error_of_slots(found_BCV: torch.Tensor, expected_BCV: torch.Tensor) -> float:
+    """Returns the relative error that nearly all slots' logits keep to."""
+    if not bool(found_BCV.isfinite().all() and expected_BCV.isfinite().all()):
+        return NO_NUMBER
+    error_BC = (found_BCV - expected_BCV).norm(dim=-1) / expected_BCV.norm(dim=-1)
+    return float(error_BC.flatten().quantile(_SHARE_OF_SLOTS))
 
 
 class _BesideTransformers:
@@ -190,7 +205,9 @@ class _BesideTransformers:
         times = self._own.medians({"own": own, "theirs": theirs})
         yield from self._pair("launch by launch, without a sampler", times["own"], times["theirs"], None)
         if self._device.type == "cuda":
-            for who, run in (("midspan", own), ("transformers", theirs)):
+            loose = KVCache(self._own.config.n_layers)  # what a captured pass takes is held already
+            self._own.model.encode(self._prompt, loose)
+            for who, run in (("midspan", self._own.step_run(WIDE, WIDE, loose)), ("transformers", theirs)):
                 yield self._own.found(f"memory of a step of {who}, beside weights and caches", _peak_gb(run), "GB")
 
     def _compiled(self) -> Iterable[Line]:

@@ -18,7 +18,8 @@ from midspan_engine.graphs import ENCODER_TOKENS
 from midspan_engine.kv import KVCache
 from midspan_engine.kv_pool import LEAST_ROWS, KVPool
 from midspan_engine.models.captured_passes import CapturedPasses
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, Experts
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.models.layers import Experts
 from midspan_engine.models.packed_matrix import PackedMatrix
 from midspan_kernels.packed import GROUP, Packed
 
@@ -52,6 +53,7 @@ def synthetic_model(
     return model.eval()
 
 
+@torch.no_grad()
 def capture_passes(model: DiffusionGemma, n_tokens: int, decoder: Iterable[tuple[int, int]]) -> None:
     """Lets a model's passes be replayed as when it is served: decoder passes of rows and slots, for two documents."""
     weight = model.embed_tokens.weight

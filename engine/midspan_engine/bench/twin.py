@@ -33,7 +33,7 @@ def twin_of(model: DiffusionGemma) -> Any:
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # it warns of caches and of weights that are new, which these are on purpose
-    config = DiffusionGemmaConfig(**_description(model.config))
+    config = DiffusionGemmaConfig(**description(model.config))
     with torch.device("meta"):
         twin = DiffusionGemmaForBlockDiffusion(config)
     twin.model.encoder.vision_tower = twin.model.encoder.embed_vision = None
@@ -62,7 +62,7 @@ def _own_name(name: str) -> str:
     return name.removeprefix(_ENCODER).removeprefix(_DECODER)
 
 
-def _description(config: ModelConfig) -> dict[str, Any]:
+def description(config: ModelConfig) -> dict[str, Any]:
     """Returns the contents of config.json of a model."""
     sliding = next(layer for layer in config.layers if layer.is_sliding)
     full = next(layer for layer in config.layers if not layer.is_sliding)

@@ -14,7 +14,7 @@ from midspan_engine.formats.layouts import Stored, find_matrix
 from midspan_engine.formats.scheme import check_names, check_scheme, refusal
 from midspan_engine.formats.source import check_exactly, rows_per_slab, some
 from midspan_engine.formats.tensor_file import PLAIN_TYPES, Entry, read_headers, read_rows
-from midspan_engine.models.diffusion_gemma import is_skipped, split_expert_names
+from midspan_engine.models.checkpoint_names import is_skipped, split_expert_names
 from midspan_kernels.packed import Packed, joined
 
 SINGLE_FILE = "model.safetensors"

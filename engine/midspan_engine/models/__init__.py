@@ -1,1 +1,1 @@
-"""Model architectures: one file each."""
+"""The model and its passes, plain and captured."""

@@ -27,7 +27,8 @@ import torch
 from midspan_engine.config import GenerationConfig, write_infill_config
 from midspan_engine.errors import CheckpointError, InputError
 from midspan_engine.formats.tensor_file import load_tensors, save_tensors
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, checkpoint_name
+from midspan_engine.models.checkpoint_names import checkpoint_name
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.recipe import Recipe, checkpoint_config
 from midspan_engine.training.shards import read_pieces, save_in_pieces, save_named

@@ -10,7 +10,7 @@ import torch
 
 from midspan_engine.formats.safetensors_source import INDEX_FILE, SINGLE_FILE, weight_files
 from midspan_engine.formats.tensor_file import load_tensors, save_tensors
-from midspan_engine.models.diffusion_gemma import checkpoint_name
+from midspan_engine.models.checkpoint_names import checkpoint_name
 
 PIECE_BYTES = 16 * 2**20
 """A piece with its header is no larger."""

@@ -15,7 +15,8 @@ from typing import cast
 import torch
 
 from midspan_engine.config import load_model_config
-from midspan_engine.models.diffusion_gemma import DiffusionGemma, Layer
+from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_engine.models.layers import Layer
 from midspan_engine.tokens import Tokens
 from midspan_engine.training.examples import Batch
 from midspan_engine.training.feeder import Feeder
