@@ -127,9 +127,9 @@ def nvim_arguments(file: Path, *options: str, version: str = "0.12", config: str
 
 
 def own_environment(folder: Path) -> dict[str, str]:
-    """Returns variables that keep Neovim's files in a folder and put the tested `midspan` first on PATH."""
+    """Returns the variables of a new user, whose files lie in a folder, with the tested `midspan` first on PATH."""
     own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "DATA", "CONFIG", "CACHE")}
-    return {**os.environ, **own, "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"}
+    return {**os.environ, **own, "HOME": str(folder), "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"}
 
 
 class Ghost:
@@ -158,9 +158,10 @@ class Editor:
 
     @classmethod
     @contextmanager
-    def run_by(cls, command: list[str], listening: Path) -> Iterator[Editor]:
+    def run_by(cls, command: list[str], listening: Path, **variables: str) -> Iterator[Editor]:
         """Runs a command line of a Neovim that listens, with files of its own, while the block lasts."""
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=own_environment(listening.parent)) as process:
+        environment = {**own_environment(listening.parent), **variables}
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment) as process:
             try:
                 with cls.listening(listening) as editor:
                     yield editor

@@ -74,7 +74,8 @@ def test_an_instruction_is_declined_honestly(environment: Environment, tmp_path:
 
 
 def test_every_pass_of_an_edit_can_be_watched(environment: Environment, tmp_path: Path) -> None:
-    told = touched_up(environment, write(tmp_path, STOCK.encode()), "--watch").stderr.decode()
+    path = write(tmp_path, MENDED.encode())  # a slip is mended without a pass over a canvas
+    told = touched_up(environment, path, "--watch").stderr.decode()
     assert "pass 1, " in told
     assert "pass 2, " in told
 

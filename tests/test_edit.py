@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 
 from midspan_engine.causal_reader import CausalReader
+from midspan_engine.chat import Chat, Frame
 from midspan_engine.config import InfillConfig
 from midspan_engine.edit import least_likely, revise
 from midspan_engine.engine import Engine
@@ -119,6 +124,21 @@ def test_a_mistyped_name_is_what_fits_worst_and_is_mended(engine: Engine) -> Non
     assert texts(filled, (MISTYPED,)) == (MISTYPED.replace("nmae", "name"),)
 
 
+def test_a_slip_is_mended_by_a_word_of_the_document_without_a_canvas(engine: Engine) -> None:
+    before, after = "def total(values):\n    count = 0\n    for value in values:\n", "\n    return count\n"
+    held = ("        count += vlaue",)
+    filled = revised(engine, before, after, held=held, strength=0.15, min_confidence=0.5)
+    assert texts(filled, held) == ("        count += value",)
+    assert filled.stats.steps == 0
+
+
+def test_a_word_that_only_resembles_another_is_no_slip(engine: Engine) -> None:
+    before = "def first(rows):\n    if not rows:\n        return None\n"
+    held = ("    row = rows[0]",)
+    after = "\n    print(rows, len(rows))\n"
+    assert texts(revised(engine, before, after, held=held, strength=0.15, min_confidence=0.1), held) == held
+
+
 def test_sound_code_is_left_alone_by_a_light_touch(engine: Engine) -> None:
     sound = MISTYPED.replace("nmae", "name")
     assert not revised(engine, BEFORE, AFTER, held=(sound,), strength=0.15, min_confidence=0.1).candidates
@@ -173,6 +193,26 @@ def test_instructions_are_declined_with_what_can_be_done_instead() -> None:
     assert "follows no instructions; it can fill a selection anew (refill)" in (filled.silence or "")
 
 
+def test_a_model_that_follows_an_instruction_sees_what_it_is_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(CHECKPOINT, tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "chat_template.jinja").write_text("user: {{ messages[0].content }}\nmodel: ")
+    engine, frame = Engine.load(tmp_path / "checkpoint"), Chat.frame
+    asked: list[str] = []
+
+    def listened(*arguments: Any) -> Frame:
+        found = frame(*arguments)
+        asked.append(engine.tokens.decode(found.opening))
+        return found
+
+    monkeypatch.setattr(Chat, "frame", listened)
+    revised(engine, "total = ", "\n", held=("f('```')",), instruction="call g instead", max_tokens=8)
+    assert asked
+    assert all("````\nf('```')\n````" in each and "call g instead" in each for each in asked)
+    assert all("`````python\n" in each for each in asked), "the reply's fence is longer than any in what is said"
+
+
 @pytest.mark.parametrize(
     "wish", [{"held": ()}, {"held": ("", "")}, {"held": ("x",), "strength": 2.0}, {"held": ("x",), "strength": 0.0}]
 )
@@ -202,6 +242,18 @@ def test_holes_filled_together_agree_on_a_new_name_where_separate_fills_do_not(e
         apart.append(c == d and c.isidentifier())
     assert any(joint and not separate for joint, separate in zip(together, apart, strict=True))
     assert sum(together) > sum(apart)
+
+
+def test_holes_filled_together_lie_on_one_canvas(engine: Engine) -> None:
+    drafts: list[Draft] = []
+    held = (Held(text="___"), Held(text="___"))
+    request = Fill(id=1, document="a.py", parts=NEW_NAMES[0], held=held)
+    revise(engine, request, received=time.perf_counter(), is_cancelled=lambda: False, on_draft=drafts.append)
+    pins = [slot.pinned for slot in drafts[0].slots]
+    n_gaps = sum(before and not slot for before, slot in pairwise(pins))
+    assert n_gaps == len(held)
+    shown = "".join(slot.text for slot in drafts[0].slots)
+    assert NEW_NAMES[0][1].rstrip() in shown, "and what stands between them is seen"
 
 
 def test_a_later_hole_is_read_with_what_the_earlier_ones_got(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,10 +43,15 @@ async def edit_and_watch(served: Launch) -> None:
         client.open(STOCK)
         document = {"uri": URI, "version": 1}
         await client.ask("midspan/watch", {"enabled": True})
-        params = {"textDocument": document, "range": at(8, 0, 61), "preset": "touch_up", "workDoneToken": 1}
+        params = {"textDocument": document, "range": at(8, 0, 61), "preset": "touch_up"}
         answer = await client.ask("midspan/edit", params)
         assert answer["edits"] == [{"range": at(8, 20, 24), "newText": "name"}]
         assert answer["textDocument"] == document
+
+        asked = {"textDocument": document, "range": at(1, 0, 27), "workDoneToken": 1}
+        answer = await client.ask("midspan/holes", asked)
+        assert all("___" not in edit["newText"] for edit in answer["edits"])
+        assert bool(answer["edits"]) != ("silence" in answer)
 
         values = [note["value"] for method, note in client.notes if method == "$/progress"]
         percentages = [value["percentage"] for value in values if "percentage" in value]
@@ -56,10 +61,6 @@ async def edit_and_watch(served: Launch) -> None:
         assert len(drafts) == len(percentages), "one for each pass, and the last again"
         assert drafts[-1]["isLast"]
         assert {slot["kind"] for slot in drafts[0]["slots"]} >= {"pin"}
-
-        answer = await client.ask("midspan/holes", {"textDocument": document, "range": at(1, 0, 27)})
-        assert all("___" not in edit["newText"] for edit in answer["edits"])
-        assert bool(answer["edits"]) != ("silence" in answer)
 
         answer = await client.ask("midspan/edit", {**params, "preset": None, "instruction": "use a Counter"})
         assert "follows no instructions" in answer["silence"]

@@ -33,6 +33,8 @@ def found(text: str, marker: str = "___", language: str = "python") -> list[str]
         ("class A:\n    x: int\n    def f(self) -> int: ...\n", ["t: [...]\n"]),
         ("def f(\n    a: int,\n) -> int: ...\n", ["t: [...]\n"]),
         ("if x:\n    y = 1\nelse: ...\n", ["e: [...]\n"]),
+        ("if f(\n    x\n)[0]: ...\n", ["]: [...]\n"]),
+        ("if x \\\n    and y: ...\n", ["y: [...]\n"]),
         ("match x:\n    case _: ...\n", ["_: [...]\n"]),
         ("match x:\n    case [_]: ...\n", ["]: [...]\n"]),
         ("match x:\n    case (_): ...\n", ["): [...]\n"]),
@@ -85,6 +87,10 @@ def test_calls_bodies_and_markers_are_holes(text: str, holes: list[str]) -> None
         "a [0]: ...\n",
         "x = 1; y: ...\n",
         "x: int = ...\n",
+        "x[\n    0\n]: ...\n",
+        "x[\n    0, f(\n        1\n    )\n].y: ...\n",
+        "x = 1\nself \\\n    .x: ...\n",
+        "(\n    x\n): ...\n",
     ],
 )
 def test_what_only_looks_like_a_hole_is_none(text: str) -> None:

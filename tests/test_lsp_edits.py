@@ -182,6 +182,20 @@ async def test_a_change_that_would_break_the_syntax_is_not_offered(launch: Launc
 
 
 @scenario
+async def test_a_change_that_takes_a_function_away_is_not_offered_unless_words_asked_for_it(
+    launch: Launch,
+) -> None:
+    async with listening(launch.socket) as host, served() as client:
+        await begin(client, "def old(a):\n    return a\n")
+        host.answer = answering("def new(a):")
+        selected = at(0, 0, 11)
+        answer = await client.ask("midspan/edit", params(span=selected, preset="rewrite"))
+        assert answer["silence"] == "the change would take away the definition of old"
+        answer = await client.ask("midspan/edit", params(span=selected, instruction="call it new"))
+        assert [edit["newText"] for edit in answer["edits"]] == ["new"]
+
+
+@scenario
 async def test_a_fault_of_the_server_is_a_silence_that_the_status_knows_too(launch: Launch) -> None:
     async with listening(launch.socket) as host, served() as client:
         await begin(client)

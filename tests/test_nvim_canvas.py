@@ -50,6 +50,8 @@ def wanted(scripted: Scripted) -> list[bool]:
 def test_the_canvas_is_drawn_in_a_window_of_its_own_and_closed_again(scripted: Scripted) -> None:
     scripted.editor.nvim.command("Midspan watch")
     assert wanted(scripted) == [True]
+    hint = "Nothing settles yet: type, edit or fill holes, and the canvas is drawn here pass by pass."
+    assert canvas(scripted) == [[hint], ["MidspanPin"]]
     slots = (
         "{ text = 'a = ', kind = 'pin', entropy = 0 }, { text = 'b\\nc', kind = 'unsure', entropy = 2.0 }, "
         "{ text = '', kind = 'blank', entropy = 1.0 }"
@@ -59,9 +61,23 @@ def test_the_canvas_is_drawn_in_a_window_of_its_own_and_closed_again(scripted: S
     )
     colours = ["MidspanPin", "MidspanGuess", "MidspanGuess", "MidspanPin"]
     poll(lambda: canvas(scripted) == [["a = b", "c·"], colours], "the draft was not drawn")
+    scripted.editor.lua(
+        "script.notify('midspan/draft', { step = 4, slots = { { text = 'a = bc', kind = 'accepted' } } })"
+    )
+    poll(lambda: canvas(scripted) == [["a = bc"], ["MidspanAccepted"]], "the next draft did not take its place")
     scripted.editor.nvim.command("Midspan watch")
     assert canvas(scripted) == []
     poll(lambda: wanted(scripted) == [True, False], "drafts are still sent")
+
+
+def test_opened_without_a_server_it_says_so_and_is_drawn_into_once_there_is_one(scripted: Scripted) -> None:
+    scripted.editor.lua("vim.lsp.enable('midspan', false)")
+    poll(lambda: scripted.editor.client_id is None, "the server did not leave")
+    scripted.editor.nvim.command("Midspan watch")
+    told = "Midspan: no language server is attached; :checkhealth midspan says why"
+    assert canvas(scripted)[0] == [told]
+    scripted.editor.lua("vim.lsp.enable('midspan')")
+    poll(lambda: wanted(scripted) == [True], "the new server sends no drafts")
 
 
 def test_until_it_is_opened_nothing_is_asked_for(scripted: Scripted) -> None:

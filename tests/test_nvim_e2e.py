@@ -288,20 +288,41 @@ def test_a_hole_is_filled_previewed_accepted_and_undone_while_the_canvas_is_watc
     poll(lambda: editor.text == before, "undo did not bring the hole back")
 
 
-def test_a_preset_is_done_and_an_instruction_is_declined_with_what_the_checkpoint_can_do(editor: Editor) -> None:
+TOUCH_UP = {
+    "command": "vim.cmd('.Midspan edit touch_up')",
+    "code action": """
+        local row = vim.api.nvim_win_get_cursor(0)[1]
+        vim.lsp.buf.code_action({
+          apply = true,
+          filter = function(action) return vim.startswith(action.title, "Touch up") end,
+          range = { start = { row, 0 }, ["end"] = { row, #vim.api.nvim_get_current_line() } },
+        })
+    """,
+}
+
+
+@pytest.mark.parametrize("asked_by", TOUCH_UP)
+def test_a_mistyped_name_is_mended_previewed_accepted_and_undone(editor: Editor, asked_by: str) -> None:
+    editor.press("<Esc>cc" + LINE.strip().replace("ValueError", "ValueErorr") + "<Esc>")
+    poll(lambda: editor.mode == "n" and "Erorr" in editor.line, "the line was not typed")
+    before = editor.text
+    poll(lambda: not editor.left_alone, "the server was not configured")
+    editor.lua(TOUCH_UP[asked_by])
+    poll(lambda: editor.is_proposing, "nothing was proposed", deadline_s=ENGINE_START_S)
+    assert editor.text == before, "nothing changes before it is accepted"
+    editor.nvim.command("Midspan accept")
+    assert editor.line == LINE
+    editor.press("u")
+    poll(lambda: editor.text == before, "undo did not bring the old text back")
+
+
+def test_an_instruction_is_declined_with_what_the_checkpoint_can_do(editor: Editor) -> None:
     editor.press("<Esc>")
     poll(lambda: not editor.left_alone, "the server was not configured")
     editor.lua("messages = {} vim.notify = function(message) table.insert(messages, message) end")
     editor.nvim.command("1Midspan edit translate this into French")
     told = poll(lambda: editor.lua("return messages[1]"), "no answer")
     assert "follows no instructions; it can fill a selection anew" in told
-    head, _ = split_sample()
-    editor.nvim.command(f"{head.count(chr(10)) + 2}Midspan edit refill")
-    told = poll(lambda: editor.lua("return messages[2]"), "no answer", deadline_s=ENGINE_START_S)
-    assert told.startswith("Midspan: ")
-    if editor.is_proposing:
-        editor.nvim.command("Midspan reject all")
-        assert "0 of" in editor.lua("return messages[#messages]")
 
 
 def test_a_killed_engine_lets_typing_go_on_and_ghost_text_comes_back(editor: Editor) -> None:

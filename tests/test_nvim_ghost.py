@@ -43,22 +43,25 @@ def show(scripted: Scripted, *texts: str) -> None:
     until_ghost(scripted, texts[0])
 
 
-def test_an_answer_of_null_clears_old_ghost_text(scripted: Scripted) -> None:
+def type_along(scripted: Scripted, answer: str) -> None:
+    """Types what the ghost text says, which leaves the rest of it, and gets an answer to that."""
     show(scripted, "yz")
-    scripted.answer(INLINE, "vim.NIL")
+    scripted.hold(INLINE)
     n_asked = len(scripted.asked(INLINE))
-    scripted.editor.press("<Left>")
+    scripted.editor.type("y")
     scripted.until_asked(INLINE, n_asked + 1)
+    until_ghost(scripted, "z")
+    scripted.answer(INLINE, answer)
+    scripted.release(INLINE)
+
+
+def test_an_answer_of_null_clears_old_ghost_text(scripted: Scripted) -> None:
+    type_along(scripted, "vim.NIL")
     until_ghost(scripted, "")
 
 
 def test_an_error_clears_old_ghost_text_and_disturbs_nobody(scripted: Scripted) -> None:
-    show(scripted, "yz")
-    scripted.answer(INLINE, "function() return nil, { code = -32603, message = 'broken' } end")
-    n_asked = len(scripted.asked(INLINE))
-    scripted.editor.press("<Right>")
-    scripted.editor.type("q")
-    scripted.until_asked(INLINE, n_asked + 1)
+    type_along(scripted, "function() return nil, { code = -32603, message = 'broken' } end")
     until_ghost(scripted, "")
     assert scripted.messages == []
 
@@ -125,6 +128,15 @@ def test_next_and_previous_go_round_the_alternatives(scripted: Scripted) -> None
     poll(lambda: scripted.editor.line == f"{LINE}x3", "the shown alternative was not accepted")
 
 
+def test_the_alternative_that_is_shown_stays_shown_while_it_is_typed_along(scripted: Scripted) -> None:
+    show(scripted, "yz", "yw")
+    scripted.editor.press("<M-n>")
+    until_ghost(scripted, "yw (2/2)")
+    scripted.hold(INLINE)
+    scripted.editor.type("y")
+    until_ghost(scripted, "w")
+
+
 def test_next_asks_for_alternatives_where_one_suggestion_is_known(scripted: Scripted) -> None:
     show(scripted, "1")
     offer(scripted, item("7", len(LINE) + 1), item("8", len(LINE) + 1))
@@ -161,6 +173,20 @@ def test_leaving_insert_mode_withdraws_the_request_and_the_ghost_text(scripted: 
     assert ghost_text(scripted) == ""
 
 
+def test_a_dismissed_suggestion_stays_away_while_the_cursor_moves_and_comes_back_by_hand(scripted: Scripted) -> None:
+    show(scripted, "yz")
+    scripted.editor.press("<M-d>")
+    until_ghost(scripted, "")
+    n_sent = len(scripted.asked(INLINE))
+    for key in ("<Left>", "<Right>"):
+        n_tried = scripted.editor.lua("return watched.asked")
+        scripted.editor.press(key)
+        poll(lambda n=n_tried: scripted.editor.lua("return watched.asked") > n, f"the editor did not ask after {key}")
+    assert len(scripted.asked(INLINE)) == n_sent
+    scripted.editor.press("<M-n>")
+    until_ghost(scripted, "yz")
+
+
 def test_a_dismissed_suggestion_comes_back_with_the_next_change(scripted: Scripted) -> None:
     show(scripted, "yz")
     scripted.editor.press("<M-d>")
@@ -183,6 +209,25 @@ def test_a_buffer_that_is_switched_off_is_asked_nothing_while_others_are(scripte
     scripted.editor.lua("vim.cmd.edit(vim.fn.tempname() .. '.py')")
     scripted.editor.press("<Esc>ia")
     scripted.until_asked(INLINE, n_asked + 1)
+
+
+@pytest.mark.parametrize("call", ["client:request", "client.request"])
+def test_switched_off_the_server_is_not_asked_for_a_plugins_menu_either(scripted: Scripted, call: str) -> None:
+    method = "textDocument/completion"
+    scripted.answer(method, "{ isIncomplete = true, items = { { label = 'x' } } }")
+    ask = f"""
+        local client = vim.lsp.get_clients({{ name = "midspan" }})[1]
+        menu = nil
+        local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
+        {call}("{method}", params, function(_, result) menu = result end, 0)
+    """
+    scripted.editor.nvim.command("Midspan toggle")
+    scripted.editor.lua(ask)
+    poll(lambda: scripted.editor.lua("return menu") == {"isIncomplete": False, "items": []}, "no empty menu")
+    assert not scripted.asked(method)
+    scripted.editor.nvim.command("Midspan toggle")
+    scripted.editor.lua(ask)
+    poll(lambda: (scripted.editor.lua("return menu") or {}).get("items") == [{"label": "x"}], "no menu")
 
 
 def test_ghost_text_that_replaces_a_bracket_hides_it(scripted: Scripted) -> None:

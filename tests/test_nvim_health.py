@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nvim_editor import REPOSITORY, VERSIONS, poll
+from nvim_editor import DEADLINE_S, REPOSITORY, VERSIONS, nvim_arguments, own_environment, poll
 from nvim_script import Scripted
 
 pytestmark = pytest.mark.e2e
@@ -98,16 +100,38 @@ def test_a_server_that_is_starting_is_not_called_missing(scripted: Scripted) -> 
         scripted.until_told("Midspan: the language server is starting")
 
 
-def test_no_module_is_loaded_and_no_key_taken_before_a_server_attaches(scripted: Scripted) -> None:
-    found = scripted.editor.lua("""
-        local keys = vim.tbl_filter(function(map)
-          return not vim.startswith(map.lhs, "<Plug>") and (map.desc or ""):find("^Midspan")
-        end, vim.iter({ "n", "i", "x" }):map(vim.api.nvim_get_keymap):flatten():totable())
-        local source = vim.fn.readfile(vim.api.nvim_get_runtime_file("plugin/midspan.lua", false)[1])
-        local outside = vim.tbl_filter(function(line) return line:find("^local.*require") end, source)
-        return { #keys, #outside }
+def test_no_key_is_taken_even_with_a_server_attached_and_all_modules_loaded(scripted: Scripted) -> None:
+    taken = scripted.editor.lua("""
+        local source = vim.api.nvim_get_runtime_file("lua/midspan/init.lua", false)[1]
+        local folder = vim.fs.dirname(vim.fs.dirname(vim.fs.dirname(source)))
+        for file in vim.fs.dir(vim.fs.dirname(source)) do
+          require("midspan." .. file:gsub("%.lua$", ""))
+        end
+        local found = {}
+        for _, mode in ipairs({ "n", "i", "x", "s", "o", "c", "t" }) do
+          local maps = vim.list_extend(vim.api.nvim_get_keymap(mode), vim.api.nvim_buf_get_keymap(0, mode))
+          for _, map in ipairs(maps) do
+            local origin = map.callback and debug.getinfo(map.callback, "S").source or ""
+            local is_ours = vim.startswith(origin, "@" .. folder) or (map.rhs or ""):find("Midspan")
+            if is_ours and not vim.startswith(map.lhs, "<Plug>") then table.insert(found, map.lhs) end
+          end
+        end
+        return found
     """)
-    assert found == [0, 0]
+    assert taken == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_is_loaded_before_a_server_is_wanted(version: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    print_loaded = """lua
+        local is_ours = function(name) return vim.startswith(name, "midspan") end
+        local names = vim.tbl_filter(is_ours, vim.tbl_keys(package.loaded))
+        io.write(vim.json.encode({ vim.g.loaded_midspan, #names, vim.fn.exists(":Midspan") }))
+    """.replace("\n", " ")
+    command = [*nvim_arguments(tmp_path / "a.txt", "--headless", version=version), "-c", print_loaded, "-c", "qall!"]
+    done = subprocess.run(command, env=own_environment(tmp_path), capture_output=True, text=True, timeout=DEADLINE_S)
+    assert json.loads(done.stdout) == [True, 0, 2], done.stderr
 
 
 def test_all_is_well(scripted: Scripted) -> None:

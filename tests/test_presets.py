@@ -63,6 +63,9 @@ def test_a_body_is_its_stub_or_what_follows_its_last_line(text: str, stretch: st
         ("|if a == b:|\n", "if [a == b:]\n"),
         ("|name|\n", "[name]\n"),
         ("|x += 1|\n", "x += [1]\n"),
+        ("|a.b[key] = (1,|\n", "a.b[key] = [(1,]\n"),
+        ("|a: dict[str, int] = {|\n", "a: dict[str, int] = [{]\n"),
+        ("|del a.b[|\n", "del [a.b[]\n"),
         ("|  a >= f(b)|\n", "  a >= f([b)]\n"),
     ],
 )
@@ -76,7 +79,7 @@ def test_nothing_to_do_is_said(preset: PresetId, text: str) -> None:
         shown(preset, text)
 
 
-@pytest.mark.parametrize("line", [" ", "\t ", "a ", "pass ", "(", "'"])
+@pytest.mark.parametrize("line", [" ", "\t ", "a ", "pass ", "(", "'", "[", "[a]"])
 def test_a_long_line_takes_time_in_proportion(line: str) -> None:
     def asked(n: int) -> None:
         text = f"def f():\n    {line * n}x\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from growth import LINEAR, growth
 from midspan_server.hunks import Hunk
-from midspan_server.soundness import fits, fitting
+from midspan_server.soundness import fits, fitting, upset
 
 CALL = "x = f()\n"
 
@@ -34,6 +34,29 @@ def test_what_is_no_python_or_does_not_parse_as_it_is_takes_every_change() -> No
     assert fitting(CALL * 2 + "while\n", changes, "python") == changes
     assert fits(CALL * 2, filled(2, set()), "python")
     assert not fits(CALL * 2, changes, "python")
+
+
+def test_a_definition_is_neither_taken_away_nor_made_twice() -> None:
+    text = "class A:\n    def f(self): ...\n    def g(self): ...\n\n\ndef f(): ...\n"
+    at = text.index("f(self)")
+    assert upset(text, [Hunk(at, at + 1, "h")], "python") == "the change would take away the definition of A.f"
+    body = text.rindex("...")
+    twice = [Hunk(body, body + 3, "...\n\ndef f(): pass")]
+    assert upset(text, twice, "python") == "the change would define f twice"
+    assert upset(text, [Hunk(body, body + 3, "return 1")], "python") is None
+    assert upset(text, [Hunk(at, at + 1, "h")], "c") is None
+    assert upset(text + "while\n", [Hunk(at, at + 1, "h")], "python") is None
+
+
+def test_names_that_are_defined_twice_already_may_be() -> None:
+    text = "try:\n    def f(): ...\nexcept E:\n    def f(): ...\n"
+    assert upset(text, [Hunk(text.rindex("..."), len(text), "return 1\n")], "python") is None
+
+
+def test_a_long_chain_of_branches_is_read_to_its_end() -> None:
+    text = "if a:\n    pass\n" + "elif b:\n    pass\n" * 900 + "else:\n    def f(): ...\n"
+    at = text.rindex("f()")
+    assert upset(text, [Hunk(at, at + 1, "g")], "python") == "the change would take away the definition of f"
 
 
 def test_many_breaking_changes_take_time_in_proportion_and_the_rest_is_left_out() -> None:

@@ -29,9 +29,9 @@ Table = Mapping[str, tuple[str, str]]
 
 ENGINE_COMMANDS = {
     "verify": ("midspan_engine.verify", "Compare a checkpoint's logits with transformers."),
-    "eval": ("midspan_engine.evaluation.command", "Run infilling benchmarks: a table and JSON."),
-    "bench": ("midspan_engine.bench.command", "Latency and throughput of this machine."),
-    "gpu-check": ("midspan_engine.bench.gpu_check", "Whether a GPU does what it should, and how fast."),
+    "eval": ("midspan_engine.evaluation.command", "Measure how good suggestions are."),
+    "bench": ("midspan_engine.bench.command", "Measure latency and memory on this machine."),
+    "gpu-check": ("midspan_engine.bench.gpu_check", "Check whether a GPU does what it should, and how fast."),
     "train": ("midspan_engine.training.command", "Train or fine-tune a checkpoint."),
 }
 """What needs torch, and so a process of its own."""

@@ -7,17 +7,20 @@ before. Several holes are the same with all of each hidden: those that fit one c
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from midspan_engine.engine import Engine
+from midspan_engine.engine import Engine, doubt
 from midspan_engine.errors import InputError
 from midspan_engine.likelihood import Likelihood, Piece
 from midspan_engine.prompt import MAX_HEALED_TOKENS
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Held, Stats
 from midspan_engine.segments import Segment, chunks, groups, parts_of
+from midspan_engine.slips import meant
 
 NO_INSTRUCTIONS = (
     "this checkpoint follows no instructions; it can fill a selection anew (refill), touch it up (touch_up), "
@@ -26,11 +29,25 @@ NO_INSTRUCTIONS = (
 LATE = "the deadline passed before anything better was found"
 NOTHING_BETTER = "the model found nothing better than what stands here"
 
+_TO_CHANGE = """Between its beginning, which is given, and that end there stands now:
+
+{fence}
+{text}
+{fence}
+
+Change of this what follows, and leave all else as it is: {instruction}"""
+"""What an instruction is to a model that is asked in a conversation: it fills a gap, and has to know what was there."""
+
 SPARE_SLOTS = 5
 """Slots of a gap besides the tokens that it holds: for the healed piece before it, and to let it grow. Chosen."""
 MARGIN = 16.0
 """Nats by which a text must be more probable than the one whose place it takes, at a strength of 0; none at 1. With
 letters swapped in words of library code, repairs gained 14 to 38 nats, changes to sound code mostly less than 12.
+"""
+SLIP_MARGIN = 6.0
+"""The same where a word is mended that looks mistyped, and where both texts are as likely. With a slip made in one word
+of a line of library code, the word that was meant gained 7 nats and more in 42 lines of 43; in 60 sound lines words
+that resemble another gained 5 by it at most.
 """
 HOLE_TOKENS = 12
 """Slots of a hole on a shared canvas at least: half of the gaps on one line of real code take no more than 7 tokens."""
@@ -55,6 +72,8 @@ def revise(
         raise InputError(f"a strength of {request.strength:g} is none; give a number above 0, up to 1")
     if request.instruction and not engine.infill.instructions:
         return Filled(id=request.id, silence=NO_INSTRUCTIONS)
+    if request.instruction:
+        request = msgspec.structs.replace(request, instruction=_with_text(request))
     return _Denoising(engine, request, received, is_cancelled, on_draft, between_canvases).run()
 
 
@@ -88,6 +107,8 @@ class _Denoising:
         units = [self._opened] if is_whole and self._opened else [[segment] for segment in self._opened]
         for n, unit in enumerate(units):
             hidden = unit if is_whole else self._hide(unit[0])
+            if not is_whole and sum(map(self._mend, hidden)) > 0:
+                continue  # what stands beside a slip was unlikely because of it
             if is_whole or not self._engine.infill.quote_tokens:
                 runs = groups(self._segments, hidden, self._room, self._need, self._count)
             else:
@@ -142,6 +163,22 @@ class _Denoising:
         self._segments[at : at + 1] = [*cut, Segment(segment.text[end:], segment.gap)]
         return hidden
 
+    def _mend(self, segment: Segment) -> bool:
+        """Mends a slip of the keyboard; says whether there was one. What was meant stands in the document already, so
+        that it need only be likelier than the slip, not the most probable of all texts.
+        """
+        before, after = self._around(segment)
+        words = meant(before, segment.text, after)
+        if not words or self._request.instruction or self._is_late():
+            return False
+        likely = {text: self._likelihood.with_following(before, text, after) for text in (segment.text, *words)}
+        best = max(likely, key=lambda text: likely[text])
+        gain = likely[best] - likely[segment.text]
+        if gain < SLIP_MARGIN:
+            return False
+        segment.text, segment.confidence = best, 1 / (1 + math.exp(SLIP_MARGIN - gain))
+        return True
+
     def _around(self, segment: Segment, drafts: Mapping[Segment, str] = {}) -> tuple[str, str]:
         """Returns the text before a segment and the text after it, in which drafts stand for their segments."""
         at = self._segments.index(segment)
@@ -180,7 +217,8 @@ class _Denoising:
             on_draft=self._tell if self._on_draft is not None else None,
         )
         self._stats = _sum(self._stats, filled.stats)
-        self._silence = filled.silence or self._silence
+        if self._request.strength == 1:  # elsewhere an empty answer means that what stands there stays
+            self._silence = filled.silence or self._silence
         if not filled.candidates or not filled.candidates[0].complete:
             return tuple(segment.text for segment in group), (0.0,) * len(group)
         return filled.candidates[0].gaps, filled.candidates[0].confidences
@@ -194,7 +232,7 @@ class _Denoising:
         if text != whole and text.strip():
             confidence = self._likelihood.confidence(before, text, after)
         if text.strip() and confidence < self._request.min_confidence:
-            self._silence = f"not confident enough: {confidence:.2f}, asked for {self._request.min_confidence:.2f}"
+            self._silence = doubt(confidence, self._request.min_confidence)
         elif text.strip() and text != segment.text and self._is_better(segment, text, before, after):
             segment.text, segment.confidence = text, confidence
         return segment.text
@@ -246,6 +284,13 @@ def least_likely(text: str, pieces: list[Piece], strength: float) -> list[tuple[
         start = found.pop()[0] if found and found[-1][1] == piece.start else piece.start
         found.append((start, piece.end))
     return found
+
+
+def _with_text(request: Fill) -> str:
+    """Returns an instruction together with the text that it is about."""
+    text = "\n".join(held.text for held in request.held)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return _TO_CHANGE.format(fence=fence, text=text, instruction=request.instruction.strip())
 
 
 def _of(text: str, piece: Piece) -> str:

@@ -14,10 +14,10 @@ import click
 from midspan_engine.commands import ENGINE_COMMANDS, LazyGroup, run
 
 OWN_COMMANDS = {
-    "lsp": ("midspan_server.lsp_command", "The language server on stdio; what editors start."),
-    "fill": ("midspan_server.fill_command", "Fill one gap of a file and print the result."),
+    "lsp": ("midspan_server.lsp_command", "Serve an editor on stdio; what editors start."),
+    "fill": ("midspan_server.fill_command", "Fill a gap of a file, or its holes, and print the result."),
     "edit": ("midspan_server.edit_command", "Edit a stretch of a file and print the difference."),
-    "status": ("midspan_server.status_command", "What the resident engine is and does."),
+    "status": ("midspan_server.status_command", "Show what the resident engine is and does."),
     "engine": ("midspan_server.engine_command", "Start or stop the resident engine by hand."),
     "demo": ("midspan_server.demo_command", "Fill gaps of a sample file through the language server."),
 }

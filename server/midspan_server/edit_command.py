@@ -30,7 +30,10 @@ from midspan_server.source import parse_range, read_source, read_stream
 )
 @click.option("--instruction", metavar="TEXT", help="What to change, for a checkpoint that follows instructions.")
 @click.option(
-    "--strength", type=click.FloatRange(0, 1, min_open=True), metavar="S", help="Share written anew, above 0, up to 1."
+    "--strength",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="S",
+    help="Share written anew. Default: the preset's.",
 )
 @click.option("--apply/--diff", "apply", default=False, help="Change the file, or print a diff (the default).")
 @with_json
@@ -51,8 +54,8 @@ def command(
 ) -> None:
     """Edit what stands between two positions of FILE: fill it anew, touch it up, complete it.
 
-    Prints a unified diff. The exit status is 0 for an answer, which may be silence with a reason, 2 for input that
-    cannot be used, 1 for a failure of Midspan.
+    Give either --preset or --instruction. Prints a unified diff; nothing is changed without --apply. The exit status is
+    0 for an answer, which may be silence with a reason, 2 for input that cannot be used, 1 for a failure of Midspan.
     """
     if (preset is None) == (instruction is None) or (instruction is not None and not instruction.strip()):
         raise click.UsageError("say what to do: give either --preset or --instruction")

@@ -44,7 +44,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command("fill")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--at", metavar="LINE:COL", help="The gap: line and column, both counted from 1.")
+@click.option("--at", metavar="LINE:COL", help="The gap: line and column, both counted from 1. Give this or --holes.")
 @click.option(
     "--holes",
     is_flag=True,
@@ -57,15 +57,35 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     metavar="L:C-L:C",
     help="Where to look for holes, without the character at its end; everywhere by default.",
 )
-@click.option("--marker", metavar="TEXT", help="What stands for a hole, instead of the setting's.")
+@click.option("--marker", metavar="TEXT", help="What stands for a hole. Default: the setting `hole_marker`.")
 @click.option("--apply", is_flag=True, help="With --holes: change the file.")
 @with_json
 @click.option("--watch", is_flag=True, help="Show the canvas at every denoising step, on stderr.")
-@click.option("-n", "n_candidates", type=click.IntRange(1, 8), default=1, metavar="N", help="How many alternatives.")
-@click.option("--max-tokens", type=click.IntRange(1, MAX_TOKENS), metavar="N", help="Tokens of the longest gap.")
+@click.option(
+    "-n",
+    "n_candidates",
+    type=click.IntRange(1, 8),
+    default=1,
+    metavar="N",
+    help="Number of alternatives.",
+    show_default=True,
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, MAX_TOKENS),
+    metavar="N",
+    help="Longest text. Default: the setting `max_tokens`.",
+)
 @click.option("--multi-line", is_flag=True, help="Let the gap hold line breaks.")
-@click.option("--min-confidence", type=click.FloatRange(0, 1), metavar="X", help="Drop what is below, 0-1.")
-@click.option("--deadline-ms", type=click.FloatRange(1), metavar="MS", help="Take the best draft after so long.")
+@click.option(
+    "--min-confidence",
+    type=click.FloatRange(0, 1),
+    metavar="X",
+    help="Drop what is below. Default: 0; with --holes, the setting.",
+)
+@click.option(
+    "--deadline-ms", type=click.FloatRange(1), metavar="MS", help="Take the best draft after so long. Default: wait."
+)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="Same seed, same answer.")
 @with_checkpoint
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the unsaved text of FILE from stdin.")

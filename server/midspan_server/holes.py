@@ -7,7 +7,7 @@ from bisect import bisect, bisect_left
 from collections.abc import Iterable
 from keyword import kwlist
 
-from midspan_server.python_code import annotates, closers, uncoded_spans
+from midspan_server.python_code import LONGEST_TARGET, annotates, closers, uncoded_spans
 from midspan_server.stretch import Stretch
 
 NO_HOLES = "there is no hole here: no empty call, no body of ... or pass, and no {marker}"
@@ -59,7 +59,7 @@ def _python_holes(text: str, start: int, end: int) -> list[Stretch]:
     bodies += [
         Stretch(*each.span(1))
         for each in _INLINE_BODY.finditer(text, start, end)
-        if not annotates(text[text.rfind("\n", 0, each.start()) + 1 : each.start()])
+        if not annotates(text[_statement_start(text, each.start(), bracketed) : each.start()])
     ]
     names = [each.end() for each in _DEFINITION.finditer(text)]
     defined = {closed[at] + 1 if at in closed and text[at] == "[" else at for at in names}
@@ -70,6 +70,20 @@ def _python_holes(text: str, start: int, end: int) -> list[Stretch]:
     ]
     found = [body for body in bodies if not _lies_in(bracketed, body.start)] + calls
     return [hole for hole in found if not _lies_in(hidden, hole.start)]
+
+
+def _statement_start(text: str, at: int, bracketed: list[tuple[int, int]]) -> int:
+    """Returns where the line begins that an offset stands in, with those above it that it continues."""
+    start = text.rfind("\n", 0, at) + 1
+    while at - start <= LONGEST_TARGET:
+        k = bisect(bracketed, start, key=lambda span: span[0])
+        if k and bracketed[k - 1][0] < start <= bracketed[k - 1][1]:
+            start = text.rfind("\n", 0, bracketed[k - 1][0]) + 1
+        elif text.endswith("\\\n", 0, start):
+            start = text.rfind("\n", 0, start - 1) + 1
+        else:
+            break
+    return start
 
 
 def _outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

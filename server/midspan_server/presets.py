@@ -43,7 +43,7 @@ PRESETS = (
 
 _TAIL_FOLLOWS = re.compile(
     r"\s*+(?:(?:return|yield|raise|assert|del|await|import|in|not)\b|(?:if|elif|while|for|with|from|class|def)\b"
-    r"|[^=!<>()\[\]{}\n]*+(?<![=!<>])=(?!=)|[^()\[\]{}\n]*+[(\[{])[ \t]*"
+    r"|(?:[^=!<>()\[\]{}\n]|\[[^\[\]\n]*+\])*+(?<![=!<>])=(?!=)|[^()\[\]{}\n]*+[(\[{])[ \t]*"
 )
 """What the end of a line follows: a keyword, an assignment, an opening bracket. Nothing is tried twice, since lines
 may be long.

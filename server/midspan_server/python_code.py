@@ -28,7 +28,7 @@ _PIECE = re.compile(_STRING_OR_COMMENT + r"|[()\[\]{}\n]")
 _DEFINITION = re.compile(r"^[ \t]*(?:(?:async )?def \w+\(|class \w+[(:])", re.MULTILINE)
 _BRACKET = re.compile(r"[()\[\]{}]")
 _SEQUENCE_PATTERN = re.compile(r"[ \t]*case[ \t]+\[")
-_LONGEST_TARGET = 1000
+LONGEST_TARGET = 1000
 """Characters before the colon that are read as a target. Chosen: above what anybody writes; it spares the parser."""
 
 
@@ -124,7 +124,7 @@ def opens_block(line: str) -> bool:
 
 def annotates(head: str) -> bool:
     """Says whether the colon behind a piece of a line annotates a name, an attribute or an item, and opens no block."""
-    if len(head) > _LONGEST_TARGET or _SEQUENCE_PATTERN.match(head):
+    if len(head) > LONGEST_TARGET or _SEQUENCE_PATTERN.match(head):
         return False
     try:
         # Without the texts of strings, whose escapes the parser warns of.

@@ -15,7 +15,7 @@ from midspan_server.holes import STUB
 from midspan_server.hunks import Hunk, applied, hunks
 from midspan_server.presets import PRESETS, PresetId, stretch_of
 from midspan_server.settings import MAX_TOKENS, Settings
-from midspan_server.soundness import fitting
+from midspan_server.soundness import fitting, upset
 from midspan_server.stretch import Stretch
 
 MAX_EDITED = 16_000
@@ -149,6 +149,9 @@ def _changes_of(revision: Revision, found: Candidate, first: Context) -> tuple[l
             kept.append(Hunk(stretch.start, stretch.end, stretch.lead + text))
     sound = fitting(revision.text, kept, first.language)
     reasons |= {change.start: UNSYNTACTIC.reason for change in kept if change not in sound}
+    # Nobody has asked for another name: a rewritten head of a function is a mistake.
+    if not revision.instruction and (wrong := upset(revision.text, sound, first.language)):
+        return [], reasons | {change.start: wrong for change in sound}
     return sound, reasons
 
 

@@ -1,10 +1,12 @@
-"""Which changes leave Python that can still be parsed, found out in bounded time: the event loop waits for it."""
+"""Which changes leave Python that can still be parsed and keeps its definitions, found out in bounded time: the event
+loop waits for it.
+"""
 
 from __future__ import annotations
 
 import ast
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from midspan_server.hunks import Hunk, applied
@@ -41,6 +43,39 @@ def fitting(text: str, changes: Sequence[Hunk], language: str) -> list[Hunk]:
     return kept
 
 
+def upset(text: str, changes: Sequence[Hunk], language: str) -> str | None:
+    """Returns in words what changes do to the functions and classes of a text, when they take one away or define one
+    twice; None where they do neither, or nobody can tell.
+    """
+    if language != "python" or len(text) > _MAX_PARSED:
+        return None
+    old, new = _definitions(text), _definitions(applied(text, changes))
+    if old is None or new is None:
+        return None
+    if lost := next(iter(old - new), None):
+        return f"the change would take away the definition of {lost}"
+    twice = next((name for name, n in new.items() if n > max(old[name], 1)), None)
+    return f"the change would define {twice} twice" if twice else None
+
+
+def _definitions(text: str) -> Counter[str] | None:
+    """Returns how often each function and class is defined, by its name within the module; None of what is unsound."""
+    tree = _parsed(text)
+    if tree is None:
+        return None
+    found = Counter[str]()
+    todo: list[tuple[ast.AST, str]] = [(tree, "")]
+    while todo:
+        node, scope = todo.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found[scope + child.name] += 1
+                todo.append((child, f"{scope}{child.name}."))
+            elif not isinstance(child, ast.expr):
+                todo.append((child, scope))
+    return found
+
+
 def _halves(group: Sequence[Hunk]) -> list[Sequence[Hunk]]:
     """Returns the halves of several changes, nothing for a single one."""
     half = len(group) // 2
@@ -48,9 +83,12 @@ def _halves(group: Sequence[Hunk]) -> list[Sequence[Hunk]]:
 
 
 def _parses(text: str) -> bool:
+    return _parsed(text) is not None
+
+
+def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings(action="ignore"):  # of old escapes in strings
-            ast.parse(text)
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return None

@@ -15,6 +15,8 @@ from midspan_server.filters.overlap import overlap
         ("x = ║ + b", "a + b"),
         ("x║ = 1", "y ="),
         ("x: list[║ = []\n", "int] = []"),
+        ("x: dict ║{}\n", "= {}"),
+        ("x = f║()\n", "or()"),
         ("f(║, b)", "a,"),
         ("if x║:", " > 1:"),
         ("total║ += price", "_sum += price"),

@@ -15,15 +15,17 @@ from midspan_engine.training.prepare import corpus_folder, packed_folder, prepar
 from midspan_engine.training.recipe import load_recipe
 from midspan_engine.training.run_command import run
 
-_RUN = "run"
+_RUN = "RECIPE"
+"""The word by which a recipe's command goes in help and errors; nobody has to type it."""
 
 
 class _Train(click.Group):
     """A group whose first word is a recipe unless it is one of the commands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
-            args = [_RUN, *args]
+        if args and args[0] not in (*self.commands.keys() - {_RUN}, *ctx.help_option_names):
+            wants_help = any(name in args for name in ctx.help_option_names)
+            args = ["--help"] if wants_help else [_RUN, *args]
         return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -44,7 +46,7 @@ def command() -> None:
 @click.option("--recipe", default="python-small", show_default=True, help="Whose vocabulary is used.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of packed tokens to take.")
 def pack(file: Path, recipe: str, data: Path | None) -> None:
-    """Writes packed data to FILE, at most 48 MiB, to carry it to another machine.
+    """Write packed data to FILE, at most 48 MiB, to carry it to another machine.
 
     There `midspan train RECIPE --data FILE` trains on it and needs no network. Takes some minutes.
     """

@@ -47,7 +47,7 @@ def compare(
     eager: bool,
     as_json: bool,
 ) -> None:
-    """Trains RECIPES for equal CPU times and compares their held-out losses.
+    """Train RECIPES for equal CPU times and compare their held-out losses.
 
     By default the variants that ship, which differ in one thing each. What failed does not stop the others; the same
     command goes on where it was stopped and trains only what is not done.

@@ -60,7 +60,7 @@ def run(
     nice: int,
     eager: bool,
 ) -> None:
-    """Trains RECIPE, a recipe that ships (python-small) or the path of a .toml file.
+    """Train RECIPE, a recipe that ships (python-small, python-medium) or the path of a .toml file.
 
     Downloads and packs the data when it is missing. A run that was stopped goes on from its last save, at most four
     minutes back, when the same command is given again.

@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"\w+|\S")
 _JOINTS = frozenset(",:=.")
 """Signs that no two stand side by side of, one ending the suggestion and one beginning the rest of the line."""
 
-_CLOSING = frozenset("()[]{}\"'")
+_CLOSING = frozenset(")]}\"'")
 
 _REPEATS = Dropped("the suggestion repeats what follows the cursor")
 
@@ -25,7 +25,7 @@ _REPEATS = Dropped("the suggestion repeats what follows the cursor")
 def overlap(text: str, context: Context) -> str | Dropped:
     """Drops a text that ends with the rest of its line, with a word or sign of it, or with the lines that follow.
 
-    Closing brackets and quotes are left to `balance` and `quotes`: one more of them may well be wanted.
+    Closing brackets and quotes alone are left to `balance` and `quotes`: one more of them may well be wanted.
     """
     rest = context.line_suffix.strip()
     if rest:

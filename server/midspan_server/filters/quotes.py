@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from midspan_server.context import Context
 from midspan_server.filters.verdict import Dropped
 from midspan_server.python_code import open_quote
@@ -10,19 +12,38 @@ _QUOTES = ('"', "'")
 
 
 def quotes(text: str, context: Context) -> str | Dropped:
-    """Drops Python that closes a string which what follows closes, or that opens one which nothing closes."""
+    """Cuts the end of a string off Python where what follows has it too, and drops what closes it otherwise or opens
+    one that nothing closes.
+    """
     if not any(quote in text for quote in _QUOTES):
         return text
     block = context.block
     before, after = open_quote(block), open_quote(block + text)
-    if not (before and after) and _is_open_behind(block + text, context):
+    # of a string of several lines the end in the same line is its own, whatever quotes the lines below may hold
+    is_ended_twice = len(before) == 3 and not after and context.line_suffix.startswith(before)
+    if is_ended_twice or (not (before and after) and _is_open_behind(block + text, context)):
         if before:
-            return Dropped("the suggestion closes a string that is closed after the cursor")
+            closed = Dropped("the suggestion closes a string that is closed after the cursor")
+            return next(_without_repeats(text, before, context), closed)
         if after:
             return Dropped("the suggestion opens a string that nothing closes")
         # what follows begins with the end of a string that is missing from the suggestion
         return Dropped("the suggestion repeats a quote that follows the cursor")
     return text
+
+
+def _without_repeats(text: str, quote: str, context: Context) -> Iterator[str]:
+    """Yields what stands before a quote from which on a text says what follows it in the line, and ends the string."""
+    at = text.find(quote)
+    while at >= 0:
+        head = text[:at]
+        if (
+            head.strip()
+            and context.line_suffix.startswith(text[at:])
+            and not _is_open_behind(context.block + head, context)
+        ):
+            yield head
+        at = text.find(quote, at + 1)
 
 
 def _is_open_behind(code: str, context: Context) -> bool:

@@ -117,8 +117,8 @@ end
 local function wrap(client)
   local send = client.request
   ---@param self vim.lsp.Client
-  client.request = function(self, method, params, handler, bufnr)
-    if self ~= client or (method ~= METHOD and method ~= "textDocument/completion") then
+  local function request(self, method, params, handler, bufnr)
+    if method ~= METHOD and method ~= "textDocument/completion" then
       return send(self, method, params, handler, bufnr)
     end
     bufnr = (bufnr and bufnr ~= 0) and bufnr or vim.api.nvim_get_current_buf()
@@ -143,6 +143,13 @@ local function wrap(client)
     withdraw(client, bufnr, METHOD)
     state.handler = handler
     return send(self, method, params, answer_for(state, asked, bufnr), bufnr)
+  end
+  -- Plugins that serve older Neovims too leave the client out.
+  client.request = function(first, ...)
+    if first == client then
+      return request(client, ...)
+    end
+    return request(client, first, ...)
   end
 end
 

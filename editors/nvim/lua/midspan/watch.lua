@@ -3,6 +3,8 @@ local M = {}
 
 local WIDTH, HEIGHT = 60, 16
 
+local HINT = "Nothing settles yet: type, edit or fill holes, and the canvas is drawn here pass by pass."
+
 local namespace = vim.api.nvim_create_namespace("midspan.watch")
 local LINKS = {
   MidspanPin = "Comment",
@@ -47,10 +49,13 @@ local function ask(client, enabled)
 end
 
 ---@param enabled boolean
+---@return integer n_asked
 local function ask_all(enabled)
-  for _, client in ipairs(vim.lsp.get_clients({ name = "midspan" })) do
+  local clients = vim.lsp.get_clients({ name = "midspan" })
+  for _, client in ipairs(clients) do
     ask(client, enabled)
   end
+  return #clients
 end
 
 local function open()
@@ -69,8 +74,9 @@ local function open()
     style = "minimal",
     border = "rounded",
     focusable = false,
-    title = " Midspan ",
+    title = " Midspan: the canvas ",
   })
+  vim.wo[window].wrap, vim.wo[window].linebreak = true, true
   vim.api.nvim_create_autocmd("WinClosed", {
     desc = "Midspan: ask for no more drafts, however the window was closed",
     pattern = tostring(window),
@@ -80,7 +86,9 @@ local function open()
       ask_all(false)
     end,
   })
-  ask_all(true)
+  local hint = ask_all(true) > 0 and HINT or "Midspan: " .. require("midspan.status").absence()
+  vim.api.nvim_buf_set_lines(bufnr, 0, -1, false, { hint })
+  vim.api.nvim_buf_set_extmark(bufnr, namespace, 0, 0, { end_col = #hint, hl_group = "MidspanPin" })
 end
 
 ---@class midspan.Slot
@@ -110,6 +118,7 @@ function M.draw(draft)
       spans[#spans + 1] = { #lines - 1, col, col + #piece, GROUPS[slot.kind] }
     end
   end
+  vim.api.nvim_buf_clear_namespace(bufnr, namespace, 0, -1)
   vim.api.nvim_buf_set_lines(bufnr, 0, -1, false, lines)
   for _, span in ipairs(spans) do
     local row, col, end_col, group = unpack(span)
