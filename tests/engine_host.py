@@ -18,6 +18,7 @@ from midspan_engine.protocol import (
     Fill,
     Filled,
     Forget,
+    Lend,
     Reply,
     Request,
     StatusRequest,
@@ -56,6 +57,7 @@ class ScriptedHost:
         self.fills: list[Fill] = []
         self.cancelled: list[int] = []
         self.forgotten: list[str] = []
+        self.lent: list[Lend] = []
         self.connections: list[asyncio.Task[None]] = []
         self.states: list[tuple[str, float]] = []
         """State and progress that the next statuses tell, one by one; after that the host is ready."""
@@ -106,6 +108,8 @@ class ScriptedHost:
                     await self._send(writer, Filled(id=which, silence="cancelled"))
             case Forget(document=document):
                 self.forgotten.append(document)
+            case Lend():
+                self.lent.append(request)
             case StatusRequest(id=which):
                 self.n_statuses += 1
                 state, progress = self.states.pop(0) if self.states else ("ready", 1.0)

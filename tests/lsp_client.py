@@ -10,8 +10,9 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from midspan_server.lsp import Front, serve
@@ -80,11 +81,14 @@ class LspClient:
         """Returns the result of a request. Raises LspError."""
         return await self.start(method, params)[1]
 
-    async def initialize(self, capabilities: object = None, options: object = None) -> Any:
+    async def initialize(
+        self, capabilities: object = None, options: object = None, folders: Sequence[Path] = ()
+    ) -> Any:
         inline = {"textDocument": {"inlineCompletion": {}}}
         params = {
             "processId": os.getpid(),
             "rootUri": None,
+            "workspaceFolders": [{"uri": folder.as_uri(), "name": folder.name} for folder in folders],
             "capabilities": inline if capabilities is None else capabilities,
             "initializationOptions": options,
         }

@@ -217,7 +217,7 @@ def test_the_parts_of_an_engine_with_a_vote_are_measured_each() -> None:
     )
     parts = Methods(tiny_engine(infill)).parts()
     attempts = {name: part(case) for name, part in parts.items()}
-    assert set(attempts) == {"canvas alone", "encoder alone", "nothing repeated", "no rivals"}
+    assert set(attempts) == {"canvas alone", "encoder alone", "nothing repeated", "no rivals", "its file alone"}
     assert len({attempt.text for attempt in attempts.values()}) > 1, "they do not all do the same"
     assert Methods(tiny_engine()).parts() == {}, "without a vote there are none"
 

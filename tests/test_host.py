@@ -229,10 +229,11 @@ def test_source_text_never_reaches_the_log(hosts: Hosts, nowhere: Path) -> None:
 def test_the_idle_time_of_a_running_host_can_be_set(hosts: Hosts, nowhere: Path) -> None:
     host = hosts.start(nowhere)
     client = hosts.client()
-    client.send(Idle(minutes=0))
-    refusal = client.receive()
-    assert isinstance(refusal, Failed)
-    assert "give more than 0" in refusal.message
+    for minutes in (0.0, float("nan")):
+        client.send(Idle(minutes=minutes))
+        refusal = client.receive()
+        assert isinstance(refusal, Failed)
+        assert "give more than 0" in refusal.message
     client.send(Idle(minutes=0.01))
     assert client.status().idle_s == pytest.approx(0.6)
     assert host.wait(PATIENCE_S) == 0
@@ -292,7 +293,8 @@ def test_help_of_the_engine_lists_commands_without_importing_them() -> None:
 
 
 def test_unknown_command_or_option_is_unusable_input() -> None:
-    for arguments in (("hosts",), ("host", "--idle-minutes", "0"), ("host",)):
+    never = ("host", "--socket", "s", "--checkpoint", "c", "--idle-minutes", "nan")
+    for arguments in (("hosts",), ("host", "--idle-minutes", "0"), ("host",), never):
         done = engine_command(*arguments)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr

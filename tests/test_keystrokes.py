@@ -21,6 +21,7 @@ from midspan_engine.training.corpus import SourceFile
 from served_checkpoint import CHECKPOINT
 
 TEXT = "import os\n\n\ndef f(a):\n    if a:\n        return os\n    return None\n"
+FILE = SourceFile("p", "a.py", "MIT", TEXT)
 START, END = TEXT.index("def"), len(TEXT) - 1
 
 
@@ -31,8 +32,11 @@ class Scripted:
         self.text = ""
         self._offers = offers
 
-    def open(self, text: str) -> None:
+    def open(self, text: str, file: str) -> None:
         self.text = text
+
+    def wait_for_files(self, workspace: str) -> None:
+        pass
 
     def insert(self, offset: int, text: str) -> None:
         self.text = self.text[:offset] + text + self.text[offset:]
@@ -74,7 +78,7 @@ def test_a_suggestion_is_accepted_as_far_as_it_is_right(offered: str, accepted: 
 def test_typing_without_suggestions_saves_nothing_and_gives_the_file_back() -> None:
     server = Scripted(lambda typed: ("", 1.0))
     typist = Typist(server)  # type: ignore[arg-type]
-    region = typist.type_region("x", TEXT, START, END)
+    region = typist.type_region(FILE, START, END)
     assert server.text == TEXT
     typing = typist.report([region], seed=0)
     assert (typing.saved, typing.shown, typing.accepted) == (0.0, 0, 0)
@@ -87,7 +91,7 @@ def test_perfect_suggestions_save_all_but_the_first_key_and_the_accepting_ones()
 
     server = Scripted(rest_of_line)
     typist = Typist(server)  # type: ignore[arg-type]
-    region = typist.type_region("x", TEXT, START, END)
+    region = typist.type_region(FILE, START, END)
     assert server.text == TEXT
     typing = typist.report([region], seed=0)
     # By hand: the first letter of the region and three times Enter; each of four lines is accepted with one key.
@@ -105,13 +109,13 @@ def test_a_wrong_suggestion_that_stays_while_the_user_types_along_is_one() -> No
         return (ghost[len(written) :], 1.0) if ghost.startswith(written) and len(written) > 7 else ("", 1.0)
 
     typist = Typist(Scripted(along))  # type: ignore[arg-type]
-    typist.type_region("x", TEXT, START, END)
+    typist.type_region(FILE, START, END)
     assert (typist.n_shown, typist.n_accepted) == (1, 0)
 
 
 def test_an_answer_that_comes_late_saves_nothing_in_time() -> None:
     typist = Typist(Scripted(lambda typed: (TEXT[len(typed) : END], 2 * IN_TIME_MS)))  # type: ignore[arg-type]
-    region = typist.type_region("x", TEXT, START, END)
+    region = typist.type_region(FILE, START, END)
     typing = typist.report([region], seed=0)
     assert region.accepts == (Accept("whole", region.keys - 2, 2 * IN_TIME_MS),)
     assert typing.saved > 0.8
@@ -125,7 +129,8 @@ def test_regions_are_drawn_by_the_seed_behind_the_first_tenth_and_begin_at_text(
     assert first == again
     assert first != other
     assert len(first) == 4
-    for _, whole, start, end in first:
+    for file, start, end in first:
+        whole = file.text
         assert start >= len(whole) // 10 - 20
         assert whole[start].strip()
         assert whole[end - 1].strip()
@@ -138,9 +143,10 @@ def test_short_files_have_no_region() -> None:
 
 @pytest.mark.slow
 def test_a_region_is_typed_through_the_real_language_server() -> None:
-    with LanguageServer.running(CHECKPOINT) as server:
+    helper = SourceFile("p", "helper.py", "MIT", TEXT.replace("def f", "def g"))
+    with LanguageServer.running(CHECKPOINT, files=[FILE, helper]) as server:
         typist = Typist(server)
-        region = typist.type_region("x", TEXT, START, END)
+        region = typist.type_region(FILE, START, END)
     typing = typist.report([region], seed=0)
     saved = sum(accept.saved for accept in region.accepts)
     assert typing.requests >= 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from midspan_engine.__main__ import main
 from midspan_engine.training.job import Job, share_done
 from midspan_engine.training.recipe import RECIPES, ablations, load_recipe, title
 from midspan_engine.training.run_folder import Progressed
@@ -50,3 +51,13 @@ def test_a_schedule_in_minutes_goes_by_the_clock_that_the_job_names(tmp_path: Pa
     assert share_done(msgspec.structs.replace(job, clock="cpu"), done) == 0.25
     stepped = msgspec.structs.replace(job, recipe=rescheduled(recipe, steps=14, minutes=0.0))
     assert share_done(stepped, done) == 0.5
+
+
+def test_the_help_of_a_recipe_is_that_of_training_and_names_those_that_ship(capsys: pytest.CaptureFixture[str]) -> None:
+    for call in (["python-small", "--help"], ["-h"], ["other.toml", "--steps", "3", "--help"]):
+        assert main(["train", *call]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith("Usage: midspan train RECIPE [OPTIONS] | COMMAND [ARGS]...")
+        assert all(path.stem in told for path in RECIPES.glob("*.toml"))
+    assert main(["train", "python-small", "--frobnicate"]) == 2
+    assert "see `midspan train RECIPE --help`" in capsys.readouterr().err

@@ -279,7 +279,7 @@ def test_a_checkpoint_is_replaced_and_a_document_forgotten_although_somebody_typ
             assert isinstance(await Asked(worker, fill(1)).wait(), Filled)
             typing = [asyncio.create_task(type_until(worker, client, "klingon")) for client in (1, 2, 3)]
             worker.forget(["1 1.py"])
-            while worker._closed_documents:
+            while worker._drops:
                 await asyncio.sleep(0.01)
             say_other_languages(folder)
             await asyncio.gather(*typing)

@@ -101,6 +101,8 @@ class InfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Most tokens of the suffix that are quoted to the encoder for that opinion; needs mask and blank tokens."""
     repeat_weights: tuple[Annotated[float, msgspec.Meta(ge=0, lt=1)], ...] = ()
     """Share of what the document repeats in that opinion, by the number of tokens that match; the last for more."""
+    workspace_weights: tuple[Annotated[float, msgspec.Meta(ge=0, lt=1)], ...] = ()
+    """The same of what the other files of the workspace repeat; empty for not looking there."""
     rival_passes: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Most encoder passes in search of a text more probable than the draft, see `rivals`; needs that opinion."""
     instructions: bool = False

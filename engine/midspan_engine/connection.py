@@ -32,6 +32,8 @@ class Connection:
         self.jobs: dict[int, Job] = {}
         self.documents: set[str] = set()
         """Those that the engine may keep something for."""
+        self.workspaces: set[str] = set()
+        """Those that it has lent files to, as the worker calls them."""
         self.n_fills = 0
         self.report = Report()
         self._pid = peer_pid(writer.get_extra_info("socket"))

@@ -38,10 +38,11 @@ from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.probe import Probe
 from midspan_engine.prompt import Prompt, build_prompt
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
-from midspan_engine.repeats import Repeats
+from midspan_engine.repeats import Beside, Repeats
 from midspan_engine.tokens import Tokens
 from midspan_engine.unsettled import Unsettled
 from midspan_engine.weights import load_weights
+from midspan_engine.workspace import Workspace
 
 MAX_CANDIDATES = 8
 """Rows denoised side by side: as many as the command line offers; a CPU takes eight times as long for them."""
@@ -69,6 +70,7 @@ class Engine:
         self.model, self.tokens, self.infill, self.generation, self.chat = model, tokens, infill, generation, chat
         self.rules = GapRules(tokens, infill.blank_token_id if infill.finds_length == "blanks" else None)
         self.prefixes = PrefixCache(model)
+        self.workspaces: dict[str, Workspace] = {}
         self._unsettled = Unsettled(tokens.spellings)
         breaks = (index for index, spelling in enumerate(tokens.spellings) if spelling[:1] in (b"\n", b"\r"))
         self.breaks = frozenset(breaks)
@@ -132,10 +134,20 @@ class Engine:
         """The number of documents with cached keys and values."""
         return len(self.prefixes)
 
+    @property
+    def n_files(self) -> int:
+        """The number of files that were lent to workspaces."""
+        return sum(map(len, self.workspaces.values()))
+
     def forget(self, document: str) -> None:
         """Drops what is kept for a document."""
         self.prefixes.forget(document)
         self._unsettled.forget(document)
+
+    def lend(self, workspace: str, file: str, text: str) -> None:
+        """Takes a file's text into a workspace, an empty one out of it; nothing for a checkpoint without a vote."""
+        if self.infill.causal_weight > 0:
+            self.workspaces.setdefault(workspace, Workspace()).lend(file, text, self.tokens)
 
     def drop_caches(self) -> None:
         """Drops what is kept for all documents, and gives memory of an accelerator back that nothing uses."""
@@ -263,24 +275,30 @@ class Engine:
         is_begun = settling.n_steps + settling.n_encoder_steps > 0
         is_simple = len(request.parts) == 2 and not request.held and not is_begun
         policy = _POLICIES[self.infill.finds_length if is_simple else "fixed"](means)
-        vote = self._vote(prompt, cache)
+        vote = self._vote(request, prompt, cache)
         filling = Filling(prompt, settling, request.parts[-1], cache, is_cancelled, on_step, vote)
         return (yield from policy.fill(filling))
 
-    def _vote(self, prompt: Prompt, cache: KVCache) -> CausalVote | None:
+    def _vote(self, request: Fill, prompt: Prompt, cache: KVCache) -> CausalVote | None:
         infill = self.infill
         if infill.causal_weight == 0 or infill.finds_length != "blanks":
             return None
         assert infill.blank_token_id is not None, "configs with a vote are checked for it"
         blank, breaks, weights = infill.blank_token_id, self.breaks, infill.repeat_weights
+        beside = None
+        if infill.workspace_weights and (workspace := self.workspaces.get(request.workspace)) is not None:
+            beside = Beside(*workspace.besides(request.file), infill.workspace_weights)
 
         def repeats(between: list[int], following: list[int] | None) -> Repeats:
             # no match runs across the next gap
             after = prompt.after if following is None else [*following, -1, *prompt.after]
-            return Repeats([*prompt.before, *between], after, end=blank, breaks=breaks, weights=weights)
+            before = [*prompt.before, *between]
+            return Repeats(before, after, end=blank, breaks=breaks, weights=weights, beside=beside)
 
         reader = CausalReader(self.model, cache)
-        return CausalVote(infill, self.rules, reader, repeats if weights else None, self.tokens.pad_token_id or 0)
+        return CausalVote(
+            infill, self.rules, reader, repeats if weights or beside else None, self.tokens.pad_token_id or 0
+        )
 
     def _slots(self, order: Order) -> tuple[Slot, ...]:
         canvas = order.task.canvas
@@ -346,13 +364,16 @@ def _silence(candidates: list[Candidate], shown: tuple[Candidate, ...], request:
         return None
     offered = [candidate for candidate in candidates if any(candidate.gaps)]
     if offered:
-        found, asked = offered[0].confidence, request.min_confidence
-        n = next((n for n in range(2, 6) if f"{found:.{n}f}" != f"{asked:.{n}f}"), 6)
         # What was given up, or cut off by the deadline, would only have got less probable.
-        bound = "" if offered[0].complete else "at most "
-        return f"not confident enough: {bound}{found:.{n}f}, asked for {asked:.{n}f}"
+        return doubt(offered[0].confidence, request.min_confidence, "" if offered[0].complete else "at most ")
     if candidates and candidates[0].complete:
         return "the model would add nothing here"
     if candidates:
         return "the model was sure of nothing before its deadline or its last step"
     return "the model found no text that fits"
+
+
+def doubt(found: float, asked: float, bound: str = "") -> str:
+    """Returns in words that a confidence does not suffice, with as many digits as it takes to see that."""
+    n = next((n for n in range(2, 6) if f"{found:.{n}f}" != f"{asked:.{n}f}"), 6)
+    return f"not confident enough: {bound}{found:.{n}f}, asked for {asked:.{n}f}"

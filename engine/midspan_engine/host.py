@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import click
+import msgspec
 
 from midspan_engine.commands import WEIGHTS_VARIABLE
 from midspan_engine.connection import Connection, unicode_of
@@ -31,6 +32,7 @@ from midspan_engine.protocol import (
     Filled,
     Forget,
     Idle,
+    Lend,
     Report,
     Request,
     Shutdown,
@@ -148,6 +150,7 @@ class Host:
                 self._worker.withdraw(job)
             connection.drop()
             self._worker.forget(document_key(connection.number, document) for document in connection.documents)
+            self._worker.take_back(connection.workspaces)
             self._worker.queue.forget_client(connection.number)
             del self._connections[connection]
             self._gone.add(connection.status)
@@ -163,16 +166,23 @@ class Host:
             case Forget():
                 connection.documents.discard(request.document)
                 self._worker.forget([document_key(connection.number, request.document)])
+            case Lend():
+                self._lend(connection, request)
             case StatusRequest():
                 connection.name = request.client or connection.name
                 connection.send(self._status(request))
             case Report():
                 connection.report = request
             case Idle():
-                self._set_idle(request.minutes)
+                self._idle_s = _idle_seconds(request.minutes)
             case Shutdown():
                 logger.info("leaving: a client asked for it")
                 self.stop()
+
+    def _lend(self, connection: Connection, file: Lend) -> None:
+        workspace = document_key(connection.number, file.workspace)
+        connection.workspaces.add(workspace)
+        self._worker.lend(msgspec.structs.replace(file, workspace=workspace))
 
     def _fill(self, connection: Connection, request: Fill) -> None:
         if request.id in connection.jobs:
@@ -220,11 +230,6 @@ class Host:
                 job.cancel()
                 job.finish(Failed(id=job.request.id, message=reason, is_final=True))
 
-    def _set_idle(self, minutes: float) -> None:
-        if not minutes > 0:  # nor is NaN
-            raise InputError(f"an engine cannot leave after {minutes} idle minutes; give more than 0")
-        self._idle_s = minutes * 60
-
     def _status(self, request: StatusRequest) -> EngineStatus:
         worker = self._worker
         engine, failure = worker.engine, worker.load_failure
@@ -249,6 +254,7 @@ class Host:
             last_failure=unicode_of(self._last_failure) if self._last_failure else None,
             n_parameters=engine.n_parameters if engine else 0,
             n_documents=engine.n_documents if engine else 0,
+            n_files=engine.n_files if engine else 0,
             n_fills=self._n_fills,
             n_waiting=len(worker.queue),
             counts=dict(self._counts) | worker.counts,
@@ -257,6 +263,12 @@ class Host:
             languages=engine.languages if engine else (),
             instructions=engine is not None and engine.infill.instructions,
         )
+
+
+def _idle_seconds(minutes: float) -> float:
+    if not minutes > 0:  # nor is NaN
+        raise InputError(f"an engine cannot leave after {minutes} idle minutes; give more than 0")
+    return minutes * 60
 
 
 async def _serve(endpoint: Endpoint, checkpoint: Path, idle_s: float) -> bool:
@@ -277,11 +289,12 @@ async def _serve(endpoint: Endpoint, checkpoint: Path, idle_s: float) -> bool:
 )
 def command(socket: Path, checkpoint: Path, idle_minutes: float) -> None:
     """Runs the resident engine that all editor windows share."""
+    idle_s = _idle_seconds(idle_minutes)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     endpoint = Endpoint.claim(socket.absolute())
     if endpoint is None:
         return  # another host won the race; its clients are served
-    is_worker_ended = asyncio.run(_serve(endpoint, checkpoint.absolute(), idle_minutes * 60))
+    is_worker_ended = asyncio.run(_serve(endpoint, checkpoint.absolute(), idle_s))
     endpoint.release()
     if not is_worker_ended:
         # The worker is inside torch; ending the interpreter below a running thread would crash instead of exiting.

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,8 @@ import msgspec
 
 from midspan_engine.checkpoint_files import CheckpointFiles
 from midspan_engine.errors import Cancelled, CheckpointError, InputError, MidspanError
-from midspan_engine.job_queue import CANCELLED, CLOSED, Job, JobQueue
-from midspan_engine.protocol import Failed, Fill, Filled
+from midspan_engine.job_queue import CANCELLED, CLOSED, Job, JobQueue, document_key
+from midspan_engine.protocol import Failed, Fill, Filled, Lend
 from midspan_engine.trouble import failed, is_out_of_memory, log_unexpected
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class Worker:
         self.queue = JobQueue()
         self._checkpoint = checkpoint
         self._loop = loop
-        self._closed_documents: list[str] = []
+        self._drops: deque[Callable[[Engine], object]] = deque()
+        """What is done before the next fill."""
+        self._chores: deque[Callable[[Engine], object]] = deque()
+        """What can wait until nobody asks for anything."""
         self._is_stopping = False
         self._loaded = 0.0
         self._files = CheckpointFiles(checkpoint)
@@ -123,8 +127,31 @@ class Worker:
         for document in documents:
             for job in self.queue.of_document(document):
                 self.withdraw(job, CLOSED)
-            self._closed_documents.append(document)
+            self._drops.append(lambda engine, document=document: engine.forget(document))  # type: ignore[misc]
         self.queue.wake()
+
+    def lend(self, file: Lend) -> None:
+        """Takes a file into its workspace when there is nothing else to do, out of it before the next fill."""
+
+        def lend(engine: Engine) -> None:
+            engine.lend(file.workspace, file.file, file.text)
+
+        if file.text:
+            self._chores.append(lend)
+        else:
+            self._drop(lend)
+        self.queue.wake()
+
+    def take_back(self, workspaces: Iterable[str]) -> None:
+        """Drops what was lent to workspaces before the next fill."""
+        for workspace in workspaces:
+            self._drop(lambda engine, workspace=workspace: engine.workspaces.pop(workspace, None))  # type: ignore[misc]
+        self.queue.wake()
+
+    def _drop(self, chore: Callable[[Engine], object]) -> None:
+        """Has something dropped at once, and again behind what is still to be taken in and may bring it back."""
+        self._drops.append(chore)
+        self._chores.append(chore)
 
     def stop(self, patience_s: float) -> bool:
         """Ends the thread after the job in hand; False when it is still busy after `patience_s`."""
@@ -136,10 +163,12 @@ class Worker:
     def _run(self) -> None:
         self._load()
         while not self._is_stopping:
-            job = self.queue.take(CheckpointFiles.LOOK_S)
+            job = self.queue.take(0 if self._chores else CheckpointFiles.LOOK_S)
             self._tidy(job is not None)
             if job is not None:
                 self._serve(job)
+            elif self._chores:
+                self._do(self._chores.popleft())
 
     def _serve(self, first: Job) -> None:
         """Answers a job, and those that come to share its passes meanwhile."""
@@ -160,22 +189,25 @@ class Worker:
     @property
     def _is_untidy(self) -> bool:
         """Whether there is something to do for which no fill may be in hand: nobody joins those that are."""
-        return self._is_stopping or bool(self._closed_documents) or self._files.is_look_due
+        return self._is_stopping or bool(self._drops) or self._files.is_look_due
 
     def _tidy(self, is_asked: bool) -> None:
-        """Drops what closed documents have left, and loads a checkpoint that was replaced."""
-        while self._closed_documents:
-            document = self._closed_documents.pop()
-            try:
-                if self.engine is not None:
-                    self.engine.forget(document)
-            except Exception as error:
-                log_unexpected("forget", error)
+        """Drops what nobody needs any more, and loads a checkpoint that was replaced."""
+        while self._drops:
+            self._do(self._drops.popleft())
         has_failed = self.engine is None  # then it is read again when somebody asks for it
         is_due = is_asked if has_failed else self._files.is_look_due
         if is_due and self._files.have_changed(is_urgent=has_failed):
             logger.info("the checkpoint has changed: loading it again")
             self._load()
+
+    def _do(self, chore: Callable[[Engine], object]) -> None:
+        """Does what nobody waits for an answer of."""
+        try:
+            if self.engine is not None:
+                chore(self.engine)
+        except Exception as error:
+            log_unexpected("a chore", error)
 
     def _load(self) -> None:
         """Loads the engine or remembers why that is impossible."""
@@ -235,7 +267,8 @@ class Worker:
 
     def _fill(self, engine: Engine, job: Job) -> Passes[Filled]:
         """Fills, and once more with empty caches when memory does not suffice."""
-        request = msgspec.structs.replace(job.request, document=job.document)
+        workspace = document_key(job.client, job.request.workspace)
+        request = msgspec.structs.replace(job.request, document=job.document, workspace=workspace)
         try:
             return (yield from self._run_engine(engine, job, request))
         except Exception as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from midspan_engine.errors import InputError, MidspanError
-from midspan_engine.protocol import EngineStatus, Filled
+from midspan_engine.protocol import EngineStatus, Fill, Filled
 from midspan_server.asking import fill_of, reason_not_to_ask
 from midspan_server.context import Context, Selected, context_at
 from midspan_server.debounce import Debounce
@@ -20,6 +20,7 @@ from midspan_server.engine_in_force import EngineInForce
 from midspan_server.feedback import Feedback
 from midspan_server.flights import Flights, Turn
 from midspan_server.gate import closed_gate
+from midspan_server.lending import Lender
 from midspan_server.look_ahead import LookAhead
 from midspan_server.memory import Memory
 from midspan_server.neighbours import Neighbours
@@ -44,9 +45,10 @@ class Completer:
         tell: Callable[[str], None],
         show: Callable[[Status], None],
         watch: Watch,
+        folders: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """Takes how to reach the engine of a checkpoint, how to warn the user, how to show a changed status, and who
-        watches the canvas.
+        """Takes how to reach the engine of a checkpoint, how to warn the user, how to show a changed status, who
+        watches the canvas, and the URIs of the workspace folders.
         """
         self.documents: dict[str, TextDocument] = {}
         self.notebooks = Notebooks()
@@ -60,6 +62,7 @@ class Completer:
         self._flights = Flights()
         self._sieve = Sieve(self.log.dropped)
         self._engine = EngineInForce(connect)
+        self.lender = Lender(folders, self._engine.lend)
         self._tell = tell
         self._show = show
         self._watch = watch
@@ -158,6 +161,8 @@ class Completer:
         if document.uri in self.documents:
             self.close_document(document.uri)
         self.documents[document.uri] = document
+        if closed_gate(document, self.loaded) is None:
+            self.lender.see_to(document, self.documents.values(), self.loaded.settings)
 
     def close_document(self, uri: str) -> None:
         """Forgets a document, here and in the engine."""
@@ -180,6 +185,7 @@ class Completer:
     async def close(self) -> None:
         """Leaves the engine."""
         self._look_ahead.drop()
+        self.lender.stop()
         await self._engine.close()
 
     def context(
@@ -201,9 +207,18 @@ class Completer:
     async def _fill(self, context: Context, uri: str, wait_s: float) -> Filled:
         if wait_s:
             await asyncio.sleep(wait_s)
-        fill = fill_of(context, valid(uri), self.loaded.settings, waited_ms=wait_s * 1e3)
+        fill = self._asked(context, uri, waited_ms=wait_s * 1e3)
         with self._watch.follow(uri) as show:
             return await self.engine_now().fill(msgspec.structs.replace(fill, watch=show is not None), show)
+
+    def _asked(self, context: Context, uri: str, waited_ms: float = 0.0) -> Fill:
+        fill = fill_of(context, valid(uri), self.loaded.settings, waited_ms=waited_ms)
+        document = self.documents.get(uri)
+        return fill if document is None else self.beside(fill, document)
+
+    def beside(self, fill: Fill, document: TextDocument) -> Fill:
+        """Returns a request that names the files that may be looked at beside its document."""
+        return self.lender.beside(fill, document, self.documents.values(), self.loaded.settings)
 
     def engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""
@@ -232,7 +247,7 @@ class Completer:
         """Asks for what comes after a suggestion and keeps it for the request of who accepts that."""
         if closed_gate(document, self.loaded) is not None:
             return
-        fill = msgspec.structs.replace(fill_of(ahead, valid(document.uri), self.loaded.settings), priority="prefetch")
+        fill = msgspec.structs.replace(self._asked(ahead, document.uri), priority="prefetch")
         filled = await self.engine_now().fill(fill)
         kept, _ = self._sieve.kept(ahead, filled.candidates)
         if self.documents.get(document.uri) is document:

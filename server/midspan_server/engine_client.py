@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import msgspec
@@ -19,6 +19,7 @@ from midspan_engine.protocol import (
     Filled,
     Forget,
     Idle,
+    Lend,
     Report,
     Shutdown,
     StatusRequest,
@@ -57,15 +58,17 @@ class EngineClient:
         name: str = "",
         on_loading: Callable[[float | None], None] | None = None,
         report: Callable[[], Report] | None = None,
+        lent: Callable[[], Iterable[Lend]] = tuple,
     ) -> None:
-        """Takes how others may call this client, whom to tell how far the model is (0..1, None when it is over), and
-        where to learn what this client has counted, for `midspan status`.
+        """Takes how others may call this client, whom to tell how far the model is (0..1, None when it is over), where
+        to learn what this client has counted, for `midspan status`, and the files that every new engine is lent.
         """
         self._launch = launch
         self._name = valid(name)
         self._on_loading = on_loading
         self._following: asyncio.Task[None] | None = None
         self._report = report
+        self._lent = lent
         self._reporting: asyncio.TimerHandle | None = None
         self._ids = itertools.count(1)
         self._connection: Connection | None = None
@@ -137,8 +140,15 @@ class EngineClient:
             with contextlib.suppress(ConnectionLost):
                 self._connection.send(Forget(document=document))
 
+    async def lend(self, file: Lend) -> None:
+        """Lends the engine a file; one that is not there yet is lent all of them when it is."""
+        if self._connection is not None and not self._connection.is_lost:
+            with contextlib.suppress(ConnectionLost):
+                self._connection.send(file)
+
     async def set_idle(self, minutes: float) -> None:
-        """Sets after how many minutes without a fill the running engine leaves."""
+        """Sets after how many minutes without a fill the running engine leaves. Raises InputError for no such time."""
+        check_idle(minutes)
         connection = await self._connected_if_running()
         if connection is not None:
             with contextlib.suppress(ConnectionLost):
@@ -229,6 +239,8 @@ class EngineClient:
             connection.abandon()
         else:
             self._connection = connection
+            for file in self._lent():
+                connection.send(file)
             if connection.is_loading and self._on_loading is not None:
                 self._following = asyncio.create_task(self._follow(connection, status, self._on_loading))
         return self._connection
@@ -272,6 +284,12 @@ class EngineClient:
             pass  # whoever waits for the fill is told by the connection
         except MidspanError as error:
             connection.give_up(error)
+
+
+def check_idle(minutes: float) -> None:
+    """Raises InputError for no time after which an engine could leave."""
+    if not minutes > 0:  # nor is NaN
+        raise InputError(f"an engine cannot leave after {minutes} idle minutes; give more than 0")
 
 
 def _error_of(reply: Filled | Failed | EngineStatus) -> Exception:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 
 from midspan_engine.errors import MidspanError
-from midspan_engine.protocol import EngineStatus
+from midspan_engine.protocol import EngineStatus, Lend
 from midspan_server.engine_client import EngineClient
 from midspan_server.text import valid
 
@@ -40,6 +40,11 @@ class EngineInForce:
         """Has the engine drop what it keeps for a document."""
         if self._current is not None:
             self._later(self._current[1].forget(valid(uri)))
+
+    def lend(self, file: Lend) -> None:
+        """Lends the engine a file."""
+        if self._current is not None:
+            self._later(self._current[1].lend(file))
 
     async def close(self) -> None:
         """Leaves the engine."""

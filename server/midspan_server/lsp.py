@@ -63,7 +63,7 @@ class Front:
     def __init__(self, checkpoint: str | None = None) -> None:
         self.server = Server(version("midspan"))
         watch = Watch(self._send_draft)
-        self.completer = Completer(self._connect, self._tell, self._show, watch)
+        self.completer = Completer(self._connect, self._tell, self._show, watch, self._folders)
         edits = EditHandlers(self.server, self.completer, watch)
         self._loading = LoadingProgress(self.server)
         self._client_name = ""
@@ -203,14 +203,24 @@ class Front:
         except MidspanError as unreachable:
             error = str(unreachable)
         report: dict[str, Any] = msgspec.to_builtins(
-            self.completer.log.report(engine, error, self.completer.left_alone())
+            self.completer.log.report(engine, error, self.completer.left_alone(), self.completer.lender.n_lent)
         )
         return report
 
     def _connect(self, checkpoint: str | None) -> EngineClient:
         idle_minutes = self.completer.loaded.settings.idle_minutes
         launch = Launch.resolve(Path(checkpoint) if checkpoint else None, idle_minutes)
-        return EngineClient(launch, name=self._client_name, on_loading=self._loading, report=self._engine_report)
+        return EngineClient(
+            launch,
+            name=self._client_name,
+            on_loading=self._loading,
+            report=self._engine_report,
+            lent=lambda: self.completer.lender.lent,
+        )
+
+    def _folders(self) -> list[str]:
+        workspace = self.server.workspace
+        return list(workspace.folders) or ([workspace.root_uri] if workspace.root_uri else [])
 
     def _engine_report(self) -> Report:
         log = self.completer.log

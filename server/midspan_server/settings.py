@@ -81,6 +81,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reads 448 tokens, which the file itself fills.
     """
 
+    workspace_files: Annotated[bool, msgspec.Meta(description="true or false")] = True
+    """Looks for what the code at the cursor repeats in the other files of the workspace folder, too: those in the same
+    language that git does not ignore. They are read, never sent anywhere.
+    """
     popup: Annotated[bool, msgspec.Meta(description="true or false")] = False
     """Offers suggestions in the completion menu of an editor that could show them as ghost text, for users of nvim-cmp
     and the like. An editor without ghost text gets them there anyway. Read when the editor starts the server: from the

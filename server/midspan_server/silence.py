@@ -82,6 +82,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the engine cannot be asked."""
     left_alone: dict[str, str]
     """The open documents in which nothing is completed, by URI, and why."""
+    n_lent: int | None
+    """Other files of the workspace that the engine may look at; None while they are being looked for."""
 
 
 class SilenceLog:
@@ -112,7 +114,9 @@ class SilenceLog:
             self.status = Status(silence.state, silence.reason)
         return self.status != before
 
-    def report(self, engine: EngineStatus | None, engine_error: str | None, left_alone: dict[str, str]) -> StatusReport:
+    def report(
+        self, engine: EngineStatus | None, engine_error: str | None, left_alone: dict[str, str], n_lent: int | None
+    ) -> StatusReport:
         """Returns all of it, with what is known of the engine and of documents that are left alone."""
         return StatusReport(
             state=self.status.state,
@@ -125,4 +129,5 @@ class SilenceLog:
             engine=engine,
             engine_error=engine_error,
             left_alone=left_alone,
+            n_lent=n_lent,
         )

@@ -32,7 +32,7 @@ _WIDEST = 10_000
 @with_checkpoint
 @with_json
 def command(checkpoint: Path | None, as_json: bool) -> None:
-    """What the resident engine is and does."""
+    """Show what the resident engine is and does: model, memory, clients, why suggestions were withheld."""
     launch = launch_of(checkpoint, user_settings())
     status = asyncio.run(ask_status(launch))
     if as_json:
@@ -67,6 +67,7 @@ def status_table(status: EngineStatus, launch: Launch) -> Table:
         "clients": "\n".join(map(_client, status.clients)),
         "clients that left": "\n".join(_gone(*each) for each in sorted(status.gone.items())) or "none",
         "documents": f"{status.n_documents}, whose caches take {_mib(status.cache_bytes)}",
+        "other files": f"{status.n_files} of the open workspaces, searched for what is repeated",
         "fills": f"{status.n_fills}, {status.n_waiting} waiting" + _counts(status.counts),
         "last silences": "\n".join(dict.fromkeys(silences)) or "none",
         "last failure": status.last_failure or "none",

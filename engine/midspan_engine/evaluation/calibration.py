@@ -1,8 +1,12 @@
 """Fits the constants of a checkpoint's vote and of its confidence on held-out code that no suite tests on.
 
 The true text of each gap is read slot by slot, as canvas and encoder see it when all before it is right: that gives the
-encoder's weight and, by expectation maximisation, the weights of the repeats. Whole fills then give the power that
-makes confidences come true, by maximum likelihood.
+encoder's weight and, by expectation maximisation, the weights of what the document and other files repeat. Whole fills
+then give the power that makes confidences come true, by maximum likelihood.
+
+Repeats are weighed on many packages that the weights were trained on: of the few that are left out here some repeat
+themselves from file to file more than others do, and a text that a model has seen leaves repeats less to add. The rest
+is fitted on held-out files by themselves.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,11 +29,14 @@ from midspan_engine.errors import InputError
 from midspan_engine.evaluation.cases import Case
 from midspan_engine.prompt import quote
 from midspan_engine.protocol import ONE_LINE_TOKENS, Fill
-from midspan_engine.repeats import Repeats
+from midspan_engine.repeats import Beside, Repeats
+from midspan_engine.workspace import Workspace
 
 CAUSAL_WEIGHTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 N_MATCHES = 8
-"""Lengths of a match that get a weight of their own; longer ones share the last."""
+"""Lengths of a match in the document that get a weight of their own; longer ones share the last."""
+N_MATCHES_BESIDE = 12
+"""The same of a match in other files."""
 MAX_SLOTS = 12
 """Of a gap: a longer one would weigh more than what anybody is shown."""
 POWERS = tuple(round(0.2 + 0.05 * n, 2) for n in range(33))
@@ -36,17 +44,28 @@ THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
 _EM_ROUNDS = 80
 """By then the weights stand still to three digits."""
 
+_INDICES = range(len(CAUSAL_WEIGHTS))
+
 Floats = npt.NDArray[np.float64]
+
+
+class Match(NamedTuple):
+    """What one opinion is of one token."""
+
+    length: int
+    """Of the longest match; 0 for none."""
+    repeated: float
+    """Share of the matches that go on with this token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One token of a true text."""
 
-    n_match: int
-    """Length of the longest match in the document, at most N_MATCHES; 0 for none."""
-    repeated: float
-    """Share of the matches that go on with this token."""
+    own: Match
+    """In the document."""
+    beside: Match
+    """In the other files of its workspace."""
     p: tuple[float, ...]
     """Its probability by canvas and encoder together, for each of CAUSAL_WEIGHTS."""
 
@@ -68,40 +87,54 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     n_slots: int
     causal_weight: float
     repeat_weights: tuple[float, ...]
+    workspace_weights: tuple[float, ...]
     confidence_power: float
     nats: dict[str, float]
-    """Nats a slot by encoder's weight, repeats included."""
+    """Nats a slot of held-out files by encoder's weight, repeats included."""
     exact: float
     shown: tuple[Shown, ...]
 
 
 def calibrate(
-    engine: Engine, cases: Sequence[Case], watched: Callable[[Sequence[Case], str], Iterable[Case]]
+    engine: Engine,
+    cases: Sequence[Case],
+    seen: Sequence[Case],
+    watched: Callable[[Sequence[Case], str], Iterable[Case]],
 ) -> Calibration:
-    """Fits on one-line gaps; `watched` wraps each loop over the cases, to show its progress.
+    """Fits on one-line gaps, the weights of repeats on those of `seen` packages, whose files the engine was lent.
 
-    Raises InputError for a checkpoint that has no vote, or for gaps that hold none of its tokens.
+    `watched` wraps each loop over the cases, to show its progress. Raises InputError for a checkpoint that has no vote,
+    or for gaps that hold none of its tokens.
     """
     if engine.infill.causal_weight == 0:
         raise InputError("this checkpoint has no vote to fit (causal_weight 0 in its infill_config.json)")
     slots = [slot for case in watched(cases, "reading true texts") for slot in read_slots(engine, case)]
-    if not slots:
+    others = [slot for case in watched(seen, "reading beside other files") for slot in read_slots(engine, case)]
+    if not slots or not others:
         raise InputError("there are no gaps to fit on: give another corpus with --data")
-    fits = [fit_repeats(slots, index) for index in range(len(CAUSAL_WEIGHTS))]
-    best = min(range(len(fits)), key=lambda index: fits[index][1])
+    weights = [_repeat_weights(others, index) for index in _INDICES]
+    nats = [_nats(_mixed([slot.own for slot in slots], _p(slots, index), weights[index][1])) for index in _INDICES]
+    best = min(_INDICES, key=nats.__getitem__)
+    workspace_weights, repeat_weights = weights[best]
     fitted = msgspec.structs.replace(
-        engine.infill, causal_weight=CAUSAL_WEIGHTS[best], repeat_weights=fits[best][0], confidence_power=1.0
+        engine.infill,
+        causal_weight=CAUSAL_WEIGHTS[best],
+        repeat_weights=repeat_weights,
+        workspace_weights=workspace_weights,
+        confidence_power=1.0,
     )
     other = Engine(engine.model, engine.tokens, fitted, engine.generation)
+    other.workspaces = engine.workspaces
     answers = [_answer(other, case) for case in watched(cases, "filling")]
     power = fit_power(answers)
     return Calibration(
         n_gaps=len(cases),
         n_slots=len(slots),
         causal_weight=CAUSAL_WEIGHTS[best],
-        repeat_weights=fits[best][0],
+        repeat_weights=repeat_weights,
+        workspace_weights=workspace_weights,
         confidence_power=power,
-        nats={str(weight): round(fit[1], 4) for weight, fit in zip(CAUSAL_WEIGHTS, fits, strict=True)},
+        nats={str(weight): round(each, 4) for weight, each in zip(CAUSAL_WEIGHTS, nats, strict=True)},
         exact=sum(is_exact for _, is_exact in answers) / len(answers),
         shown=tuple(_shown(answers, power, threshold) for threshold in THRESHOLDS),
     )
@@ -113,6 +146,7 @@ def changed(infill: InfillConfig, fitted: Calibration) -> InfillConfig:
         infill,
         causal_weight=fitted.causal_weight,
         repeat_weights=fitted.repeat_weights,
+        workspace_weights=fitted.workspace_weights,
         confidence_power=fitted.confidence_power,
     )
 
@@ -122,7 +156,7 @@ def read_slots(engine: Engine, case: Case) -> list[Slot]:
     """Returns the first slots of a case's true text, the one that ends it included."""
     infill, tokens, model = engine.infill, engine.tokens, engine.model
     assert infill.blank_token_id is not None, "configs with a vote are checked for it"
-    request = Fill(id=0, document=case.name, parts=(case.prefix, case.suffix))
+    request = _request(case)
     prompt = engine.prompt_for(request, n_gap=ONE_LINE_TOKENS)
     required, gap = prompt.required[0], prompt.canvas.gaps[0]
     ids = [*tokens.encode(required.decode() + case.truth), infill.blank_token_id][: min(MAX_SLOTS, len(gap))]
@@ -139,7 +173,10 @@ def read_slots(engine: Engine, case: Case) -> list[Slot]:
     hidden_LCH = model.decode(rows_LC, cache, model.embed(rows_LC) * known_LC[..., None])
     place = torch.arange(len(ids))
     canvas_LV = model.logits(hidden_LCH[place, gap.start + place])
-    repeats = Repeats(prompt.before, prompt.after, end=infill.blank_token_id, breaks=engine.breaks, weights=(0.0,))
+    beside = Beside(*engine.workspaces.get(case.workspace, Workspace()).besides(case.file), ())
+    repeats = Repeats(
+        prompt.before, prompt.after, end=infill.blank_token_id, breaks=engine.breaks, weights=(), beside=beside
+    )
     slots = []
     for n, token in enumerate(ids):
         both = [engine.rules.constrain(z_LV[n, None], required, True)[0] for z_LV in (canvas_LV, encoder_LV)]
@@ -147,25 +184,51 @@ def read_slots(engine: Engine, case: Case) -> list[Slot]:
             break  # the true text is spelled in another way than the constraint allows
         canvas_V, encoder_V = (z_V.log_softmax(-1) for z_V in both)
         mixed = (((1 - w) * canvas_V + w * encoder_V).softmax(-1)[token] for w in CAUSAL_WEIGHTS)
-        length, following = repeats.following(ids[:n])
-        repeated = float((following == token).mean()) if length else 0.0
-        slots.append(Slot(min(length, N_MATCHES), repeated, tuple(map(float, mixed))))
+        besides, own = (
+            Match(length, float((following == token).mean()) if length else 0.0)
+            for length, following in repeats.following(ids[:n])
+        )
+        slots.append(Slot(own, besides, tuple(map(float, mixed))))
         required = engine.rules.rest(required, token)
     return slots
 
 
-def fit_repeats(slots: Sequence[Slot], index: int) -> tuple[tuple[float, ...], float]:
-    """Returns the repeats' weights by length of match and the nats a slot with them, for one of CAUSAL_WEIGHTS."""
-    p = np.array([slot.p[index] for slot in slots])
-    repeated, n_match = np.array([slot.repeated for slot in slots]), np.array([slot.n_match for slot in slots])
+def fit_weights(matches: Sequence[Match], p: Floats, n_lengths: int) -> tuple[tuple[float, ...], Floats]:
+    """Returns the weights of an opinion by length of match, and the slots' probabilities with it."""
+    lengths = np.array([min(match.length, n_lengths) for match in matches])
+    repeated = np.array([match.repeated for match in matches])
     weights: list[float] = []
-    for length in range(1, N_MATCHES + 1):
-        of = n_match == length
+    for length in range(1, n_lengths + 1):
+        of = lengths == length
         # where no slot has such a match, the next shorter one has to do
         weight = _mixing_weight(p[of], repeated[of]) if of.any() else weights[-1] if weights else 0.0
-        p[of] = (1 - weight) * p[of] + weight * repeated[of]
         weights.append(round(weight, 3))
-    return tuple(weights), float(-np.log(np.maximum(p, 1e-9)).mean())
+    return tuple(weights), _mixed(matches, p, weights)
+
+
+def _repeat_weights(slots: Sequence[Slot], index: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the weights of what other files repeat and of what the document does, which is mixed in after them."""
+    beside, p = fit_weights([slot.beside for slot in slots], _p(slots, index), N_MATCHES_BESIDE)
+    return beside, fit_weights([slot.own for slot in slots], p, N_MATCHES)[0]
+
+
+def _mixed(matches: Sequence[Match], p: Floats, weights: Sequence[float]) -> Floats:
+    """Returns the probabilities of slots with an opinion mixed in."""
+    shares = np.array([weights[min(match.length, len(weights)) - 1] if match.length else 0.0 for match in matches])
+    mixed: Floats = (1 - shares) * p + shares * np.array([match.repeated for match in matches])
+    return mixed
+
+
+def _p(slots: Sequence[Slot], index: int) -> Floats:
+    return np.array([slot.p[index] for slot in slots])
+
+
+def _nats(p: Floats) -> float:
+    return float(-np.log(np.maximum(p, 1e-9)).mean())
+
+
+def _request(case: Case) -> Fill:
+    return Fill(id=0, document=case.name, parts=(case.prefix, case.suffix), workspace=case.workspace, file=case.file)
 
 
 def fit_power(answers: Sequence[tuple[float, bool]]) -> float:
@@ -187,8 +250,7 @@ def _mixing_weight(p: Floats, repeated: Floats) -> float:
 
 
 def _answer(engine: Engine, case: Case) -> tuple[float, bool]:
-    request = Fill(id=0, document=case.name, parts=(case.prefix, case.suffix))
-    filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
+    filled = engine.fill(_request(case), received=time.perf_counter(), is_cancelled=lambda: False)
     if not filled.candidates:
         return 0.0, False
     best = filled.candidates[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ ONE_LINE_KINDS = ("rest_of_line", "arguments", "right_hand_side", "condition", "
 MULTI_LINE_KIND = "lines"
 CALIBRATION_PACKAGES = frozenset({"APScheduler", "tenacity", "twine"})
 """Held out too, but constants are fitted on them and no suite tests on them. Chosen: 63 of 366 files."""
+N_TRAINED_PACKAGES = 60
+"""As many as are read in half a minute. Chosen."""
 _MAX_TRIES = 20
 """Files tried for each case: a kind that is not found in so many is not in this corpus. Chosen."""
 
@@ -33,6 +35,10 @@ class Case:
     """Whether the answer is asked for within the line."""
     tests: str = ""
     """What, put behind the filled file, must run without an error; nothing for a case without tests."""
+    workspace: str = ""
+    """Whose files lie beside this one; empty for a file by itself."""
+    file: str = ""
+    """Its name among them."""
 
 
 def held_out_files(path: Path, seed: int, *, for_calibration: bool = False) -> list[SourceFile]:
@@ -40,14 +46,28 @@ def held_out_files(path: Path, seed: int, *, for_calibration: bool = False) -> l
 
     Raises InputError when the split is not there.
     """
-    try:
-        files = [f for f in read_split(path) if (f.package in CALIBRATION_PACKAGES) == for_calibration]
-    except OSError as error:
-        raise InputError(
-            f"the held-out files are not at {path}: run `midspan train python-small --prepare-only` first"
-        ) from error
+    files = [f for f in _read(path) if (f.package in CALIBRATION_PACKAGES) == for_calibration]
     random.Random(seed).shuffle(files)
     return files
+
+
+def trained_files(path: Path, seed: int) -> list[SourceFile]:
+    """Returns the files of some packages of the split that a checkpoint was trained on, likewise."""
+    packages = sorted({file.package for file in _read(path)})
+    rng = random.Random(seed)
+    chosen = set(rng.sample(packages, min(N_TRAINED_PACKAGES, len(packages))))
+    files = [file for file in _read(path) if file.package in chosen]
+    rng.shuffle(files)
+    return files
+
+
+def _read(path: Path) -> Iterator[SourceFile]:
+    try:
+        yield from read_split(path)
+    except OSError as error:
+        raise InputError(
+            f"the files to evaluate on are not at {path}: run `midspan train python-small --prepare-only` first"
+        ) from error
 
 
 def held_out_cases(
@@ -68,7 +88,12 @@ def held_out_cases(
             start, end = rng.choice(gaps)
             if kind == "rest_of_line":
                 start = rng.randrange(start, end)
-            name = f"{file.package}/{file.path}:{start}"
             parts = file.text[:start], file.text[start:end], file.text[end:]
-            cases.append(Case(name, kind, *parts, is_one_line=kind != MULTI_LINE_KIND))
+            name, is_one_line = name_of(file), kind != MULTI_LINE_KIND
+            cases.append(Case(f"{name}:{start}", kind, *parts, is_one_line, workspace=file.package, file=name))
     return cases
+
+
+def name_of(file: SourceFile) -> str:
+    """Returns what a file is called among those of all packages."""
+    return f"{file.package}/{file.path}"

@@ -19,20 +19,21 @@ from midspan_engine.config import embedded_checkpoint, load_model_config, write_
 from midspan_engine.cpu import cpu_threads
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.calibration import calibrate, changed
-from midspan_engine.evaluation.cases import MULTI_LINE_KIND, Case, held_out_cases, held_out_files
+from midspan_engine.evaluation.cases import MULTI_LINE_KIND, Case, held_out_cases, held_out_files, trained_files
 from midspan_engine.evaluation.comparison import compare
 from midspan_engine.evaluation.humaneval import KINDS, humaneval_cases
 from midspan_engine.evaluation.keystrokes import Typist, draw_regions
 from midspan_engine.evaluation.language_server import LanguageServer
 from midspan_engine.evaluation.length_table import length_tables
-from midspan_engine.evaluation.methods import Method, Methods
+from midspan_engine.evaluation.methods import Method, Methods, lend
 from midspan_engine.evaluation.plot import draw, require_plotting
 from midspan_engine.evaluation.public_model import HOW_TO_GET, NAME, PublicModel
 from midspan_engine.evaluation.report import Report
 from midspan_engine.evaluation.samples import as_markdown, draw_samples
-from midspan_engine.evaluation.tables import calibration_table, tables
+from midspan_engine.evaluation.signals import compare_signals
+from midspan_engine.evaluation.tables import calibration_table, signals_table, tables
 from midspan_engine.protocol import SHOWN_CONFIDENCE
-from midspan_engine.training.corpus import cache_folder, split_path
+from midspan_engine.training.corpus import SourceFile, cache_folder, split_path
 from midspan_engine.training.model_card import SAMPLES
 
 T = TypeVar("T")
@@ -74,6 +75,19 @@ def _drawable(context: click.Context, parameter: click.Parameter, path: Path | N
     return path
 
 
+_cases = click.option(
+    "--cases", "n_cases", type=click.IntRange(min=1), default=500, show_default=True, help="Number of gaps."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+_seed = click.option("--seed", default=0, show_default=True, help="Which places are drawn.")
+_checkpoint = click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    default=embedded_checkpoint,
+    help="Model folder. Default: the one that ships.",
+)
+
+
 def _common(suite: Callable[..., None]) -> Callable[..., None]:
     """Adds the options that all suites share, and hands them over as a Run."""
 
@@ -88,11 +102,9 @@ def _common(suite: Callable[..., None]) -> Callable[..., None]:
             callback=_drawable,
             help="Write a picture to this file (.png, .svg, .pdf).",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
-        click.option("--seed", default=0, show_default=True, help="Which places are drawn."),
-        click.option(
-            "--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder."
-        ),
+        _json,
+        _seed,
+        _checkpoint,
     ):
         command = option(command)
     return command
@@ -111,7 +123,7 @@ _data = click.option(
 
 @click.group(name="eval", context_settings=CONTEXT_SETTINGS)
 def command() -> None:
-    """Run infilling benchmarks beside baselines: tables, JSON, a picture."""
+    """Measure how good suggestions are, beside baselines: tables, JSON, a picture."""
 
 
 @command.command("held-out")
@@ -134,12 +146,12 @@ def held_out(run: Run, n_cases: int, min_confidence: float, data: Path | None, p
     n_multi_line = -(-n_cases // ONE_LINE_PER_MULTI_LINE)
     cases = held_out_cases(files, n_cases, run.seed)
     cases += held_out_cases(files, n_multi_line, run.seed, (MULTI_LINE_KIND,))
-    own = _methods(run.checkpoint)
+    own = _methods(run.checkpoint, files)
     if lengths:
         report = _compare(run, "held-out, ways to find a length", cases, min_confidence, own, own.lengths())
         run.tell(report, length_tables(report))
         return
-    with LanguageServer.running(run.checkpoint) as server:
+    with LanguageServer.running(run.checkpoint, files=files) as server:
         more = {**(own.parts() if parts else {}), AS_SHOWN: server.attempt}
         _fill(run, "held-out", cases, min_confidence, own, more)
 
@@ -177,7 +189,7 @@ def keystrokes(run: Run, n_files: int, data: Path | None) -> None:
     load_model_config(run.checkpoint)  # what is no checkpoint is refused before a server starts
     files = held_out_files(data or split_path(cache_folder(), "held"), run.seed)
     chosen = list(draw_regions(files, n_files, run.seed))
-    with LanguageServer.running(run.checkpoint) as server:
+    with LanguageServer.running(run.checkpoint, files=files) as server:
         typist = Typist(server)
         regions = [typist.type_region(*region) for region in _progress(chosen, "typing")]
     typing = typist.report(regions, run.seed)
@@ -187,23 +199,37 @@ def keystrokes(run: Run, n_files: int, data: Path | None) -> None:
 
 
 @command.command("calibrate")
-@click.option("--cases", "n_cases", type=click.IntRange(min=1), default=500, show_default=True, help="Number of gaps.")
+@_cases
 @_data
+@click.option(
+    "--trained",
+    type=click.Path(path_type=Path),
+    help="The split that it was trained on (train.jsonl); default: the prepared one.",
+)
 @click.option("--write", "is_written", is_flag=True, help="Write them into the checkpoint's infill_config.json.")
-@click.option("--seed", default=0, show_default=True, help="Which places are drawn.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.option("--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder.")
+@_seed
+@_json
+@_checkpoint
 def calibrate_command(
-    n_cases: int, data: Path | None, is_written: bool, seed: int, as_json: bool, checkpoint: Path
+    n_cases: int,
+    data: Path | None,
+    trained: Path | None,
+    is_written: bool,
+    seed: int,
+    as_json: bool,
+    checkpoint: Path,
 ) -> None:
     """Fit a checkpoint's vote and confidence.
 
-    On gaps of held-out packages that the other suites leave alone.
+    On gaps of held-out packages that the other suites leave alone; what files repeat is weighed on packages that it was
+    trained on.
     """
     files = held_out_files(data or split_path(cache_folder(), "held"), seed, for_calibration=True)
+    known = trained_files(trained or split_path(cache_folder(), "train"), seed)
     torch.set_num_threads(cpu_threads())
     engine = Engine.load(checkpoint)
-    fitted = calibrate(engine, held_out_cases(files, n_cases, seed), _progress)
+    lend(engine, _progress(known, "reading files"))
+    fitted = calibrate(engine, held_out_cases(files, n_cases, seed), held_out_cases(known, n_cases, seed), _progress)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(fitted)))
     else:
@@ -212,13 +238,36 @@ def calibrate_command(
         write_infill_config(checkpoint, changed(engine.infill, fitted))
 
 
-@command.command("samples")
+@command.command("signals", short_help="Ask what else tells whether a suggestion is right.")
+@_cases
+@_data
+@_seed
+@_json
+@_checkpoint
+def signals_command(n_cases: int, data: Path | None, seed: int, as_json: bool, checkpoint: Path) -> None:
+    """Ask what else would tell whether a suggestion is right.
+
+    On the gaps that `calibrate` fits on: the probability, which is the confidence, beside entropy, agreement of the
+    canvas and how probable a suggestion makes what follows.
+    """
+    files = held_out_files(data or split_path(cache_folder(), "held"), seed, for_calibration=True)
+    torch.set_num_threads(cpu_threads())
+    engine = Engine.load(checkpoint)
+    lend(engine, files)
+    found = compare_signals(engine, held_out_cases(files, n_cases, seed), _progress)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+    else:
+        Console().print(signals_table(found))
+
+
+@command.command("samples", short_help="Fill gaps of held-out files; show the answers.")
 @click.option("--cases", "n_cases", type=click.IntRange(min=1), default=40, show_default=True, help="Number of gaps.")
 @_min_confidence
 @_data
 @click.option("--write", "is_written", is_flag=True, help=f"Write them to {SAMPLES} beside the weights.")
-@click.option("--seed", default=0, show_default=True, help="Which places are drawn.")
-@click.option("--checkpoint", type=click.Path(path_type=Path), default=embedded_checkpoint, help="Checkpoint folder.")
+@_seed
+@_checkpoint
 def samples(
     n_cases: int, min_confidence: float, data: Path | None, is_written: bool, seed: int, checkpoint: Path
 ) -> None:
@@ -228,7 +277,9 @@ def samples(
     """
     files = held_out_files(data or split_path(cache_folder(), "held"), seed)
     cases = held_out_cases(files, n_cases, seed)
-    page = as_markdown(draw_samples(_progress(cases, "filling"), _methods(checkpoint).canvas), min_confidence, seed)
+    page = as_markdown(
+        draw_samples(_progress(cases, "filling"), _methods(checkpoint, files).canvas), min_confidence, seed
+    )
     if is_written:
         (checkpoint / SAMPLES).write_text(page, encoding="utf-8")
         click.echo(f"Wrote {checkpoint / SAMPLES}")
@@ -236,9 +287,11 @@ def samples(
         click.echo(page)
 
 
-def _methods(checkpoint: Path) -> Methods:
+def _methods(checkpoint: Path, files: Sequence[SourceFile] = ()) -> Methods:
     torch.set_num_threads(cpu_threads())
-    return Methods(Engine.load(checkpoint))
+    engine = Engine.load(checkpoint)
+    lend(engine, files)
+    return Methods(engine)
 
 
 def _fill(

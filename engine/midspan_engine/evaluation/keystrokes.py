@@ -24,6 +24,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from midspan_engine.evaluation.cases import name_of
 from midspan_engine.evaluation.language_server import LanguageServer, Offer
 from midspan_engine.evaluation.report import Accept, Region, Typing
 from midspan_engine.evaluation.scores import interval, percentile
@@ -48,9 +49,12 @@ class Typist:
         self.n_requests = self.n_shown = self.n_accepted = 0
         self.times_ms: list[float] = []
 
-    def type_region(self, name: str, text: str, start: int, end: int) -> Region:
-        """Types `text[start:end]` into the file without it."""
-        self._server.open(text[:start] + text[end:])
+    def type_region(self, file: SourceFile, start: int, end: int) -> Region:
+        """Types `text[start:end]` of a file into the file without it, the others of its package beside it."""
+        text = file.text
+        self._server.open(text[:start] + text[end:], name_of(file))
+        self._server.complete(start)
+        self._server.wait_for_files(file.package)
         typed, accepts = start, list[Accept]()
         ghost = ""
         while typed < end:
@@ -71,7 +75,7 @@ class Typist:
                 self._server.insert(typed, part)
                 typed += len(part)
                 ghost = ""
-        return Region(name=name, keys=n_keys(text[start:end]), accepts=tuple(accepts))
+        return Region(name=f"{name_of(file)}:{start}", keys=n_keys(text[start:end]), accepts=tuple(accepts))
 
     def report(self, regions: Sequence[Region], seed: int) -> Typing:
         """Returns the figures of what was typed so far."""
@@ -100,8 +104,8 @@ class Typist:
         return offer
 
 
-def draw_regions(files: Iterable[SourceFile], n_files: int, seed: int) -> Iterator[tuple[str, str, int, int]]:
-    """Yields name, text, start and end of one region in each of the first `n_files` files that have one."""
+def draw_regions(files: Iterable[SourceFile], n_files: int, seed: int) -> Iterator[tuple[SourceFile, int, int]]:
+    """Yields file, start and end of one region in each of the first `n_files` files that have one."""
     rng = random.Random(seed)
     n_found = 0
     for file in files:
@@ -110,7 +114,7 @@ def draw_regions(files: Iterable[SourceFile], n_files: int, seed: int) -> Iterat
         span = _region(file.text, rng)
         if span is not None:
             n_found += 1
-            yield (f"{file.package}/{file.path}:{span[0]}", file.text, *span)
+            yield (file, *span)
 
 
 def _region(text: str, rng: random.Random) -> tuple[int, int] | None:

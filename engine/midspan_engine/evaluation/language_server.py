@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -23,8 +23,9 @@ from typing import IO, Any
 import msgspec
 
 from midspan_engine.errors import EngineError
-from midspan_engine.evaluation.cases import Case
+from midspan_engine.evaluation.cases import Case, name_of
 from midspan_engine.evaluation.methods import Attempt
+from midspan_engine.training.corpus import SourceFile
 
 PATIENCE_S = 120.0
 """The first answer waits for the engine to start and to load its model, on a slow disk too."""
@@ -76,10 +77,14 @@ class Asked(msgspec.Struct, frozen=True):
 class LanguageServer:
     """One server process and one document open in it, whose text is kept here too."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        """Takes a process with pipes, and the folder that holds its workspaces."""
         assert process.stdin is not None, "the server is started with pipes"
         assert process.stdout is not None, "the server is started with pipes"
         self._process, self._input = process, process.stdin
+        self.folder = folder
+        self._known: set[str] = set()
+        """The workspaces whose files the engine has taken in."""
         self._ids = itertools.count(1)
         self._uris = itertools.count(1)
         self._uri = ""
@@ -92,11 +97,16 @@ class LanguageServer:
     @classmethod
     @contextmanager
     def running(
-        cls, checkpoint: Path, settings: Mapping[str, object] | None = None, *, is_awake: bool = True
+        cls,
+        checkpoint: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        is_awake: bool = True,
+        files: Iterable[SourceFile] = (),
     ) -> Iterator[LanguageServer]:
         """Runs a server with a checkpoint for the length of the block, and an engine from the start if `is_awake`.
 
-        Raises EngineError when they cannot be started.
+        The packages of `files` are workspace folders on the disk. Raises EngineError when they cannot be started.
         """
         with tempfile.TemporaryDirectory(prefix="midspan-eval-") as folder:
             places = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "MIDSPAN_RUNTIME_DIR")
@@ -111,7 +121,11 @@ class LanguageServer:
                 env=environment,
             )
             try:
-                server = cls(process)
+                server = cls(process, Path(folder, "workspaces"))
+                for file in files:
+                    path = server.folder / name_of(file)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(file.text, encoding="utf-8", newline="")
                 server._greet(settings or {})
                 if is_awake:
                     server._wake()
@@ -126,11 +140,12 @@ class LanguageServer:
                     process.wait()
                 subprocess.run([*program, "engine", "stop"], env=environment, capture_output=True, timeout=PATIENCE_S)
 
-    def open(self, text: str) -> None:
-        """Opens another document, a Python file, and closes the one before."""
+    def open(self, text: str, file: str = "") -> None:
+        """Opens another document, a Python file, and closes the one before; `file` names it if it is in a workspace."""
         if self._uri:
             self._notify("textDocument/didClose", {"textDocument": {"uri": self._uri}})
-        self._uri, self._version, self._text = f"file:///evaluation/file_{next(self._uris)}.py", 1, text
+        path = self.folder / file if file else Path(f"/evaluation/file_{next(self._uris)}.py")
+        self._uri, self._version, self._text = path.as_uri(), 1, text
         document = {"uri": self._uri, "languageId": "python", "version": self._version, "text": text}
         self._notify("textDocument/didOpen", {"textDocument": document})
 
@@ -185,13 +200,28 @@ class LanguageServer:
         Several lines are asked for by hand, as the front end demands. What is shown has a confidence of 1.
         """
         prefix, suffix = case.prefix, case.suffix
-        self.open(prefix[:-1] + suffix)
+        self.open(prefix[:-1] + suffix, case.file)
         self.complete(max(0, len(prefix) - 1))
+        self.wait_for_files(case.workspace)
         self.insert(max(0, len(prefix) - 1), prefix[-1:])
         offer = self.complete(len(prefix), by_hand=not case.is_one_line)
         return Attempt(offer.text, float(bool(offer.text)), offer.ms, 0)
 
+    def wait_for_files(self, workspace: str) -> None:
+        """Waits until the engine has taken the files in that lie beside the document, which was asked for by now."""
+        deadline = time.monotonic() + PATIENCE_S
+        while workspace not in self._known:
+            status = self._ask("midspan/status", None)
+            engine = status["engine"] or {"n_files": None}
+            if status["n_lent"] is not None and engine["n_files"] == status["n_lent"]:
+                self._known.add(workspace)
+            elif time.monotonic() > deadline:
+                raise EngineError(f"the language server did not read the files of {workspace}")
+            else:
+                time.sleep(0.05)
+
     def _greet(self, settings: Mapping[str, object]) -> None:
+        folders = sorted(self.folder.iterdir()) if self.folder.exists() else []
         capabilities = {
             "general": {"positionEncodings": ["utf-32"]},
             "textDocument": {"inlineCompletion": {}},
@@ -199,6 +229,7 @@ class LanguageServer:
         params = {
             "processId": os.getpid(),
             "rootUri": None,
+            "workspaceFolders": [{"uri": path.as_uri(), "name": path.name} for path in folders],
             "clientInfo": {"name": _CLIENT},
             "capabilities": capabilities,
             "initializationOptions": dict(settings),

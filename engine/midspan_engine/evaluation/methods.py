@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,10 +16,11 @@ import torch
 
 from midspan_engine.causal import continue_greedily
 from midspan_engine.engine import Engine
-from midspan_engine.evaluation.cases import Case
+from midspan_engine.evaluation.cases import Case, name_of
 from midspan_engine.healing import GapRules
 from midspan_engine.prompt import Prompt
 from midspan_engine.protocol import ONE_LINE_TOKENS, SEVERAL_LINES_FACTOR, Candidate, Fill
+from midspan_engine.training.corpus import SourceFile
 
 EARLY_MS = 150
 """When methods are compared at equal time, in milliseconds after the key: the limit below which an answer feels
@@ -45,8 +46,9 @@ Method = Callable[[Case], Attempt]
 PARTS: Mapping[str, Mapping[str, object]] = {
     "canvas alone": {"causal_weight": 0.0},
     "encoder alone": {"sure_confidence": 1e-9},
-    "nothing repeated": {"repeat_weights": ()},
+    "nothing repeated": {"repeat_weights": (), "workspace_weights": ()},
     "no rivals": {"rival_passes": 0},
+    "its file alone": {"workspace_weights": ()},
 }
 """The engine without some of its parts, as changes of infill_config.json; for checkpoints with a vote."""
 
@@ -100,7 +102,7 @@ class Methods:
         engine = self._engine
         infill = msgspec.structs.replace(engine.infill, **change)
         other = Engine(engine.model, engine.tokens, infill, engine.generation, engine.chat)
-        other.prefixes = engine.prefixes
+        other.prefixes, other.workspaces = engine.prefixes, engine.workspaces
         return other
 
     def _n_slots(self, case: Case) -> int:
@@ -196,8 +198,15 @@ class Methods:
         return replace(whole, early_text=early.text)
 
     def _request(self, case: Case, n_tokens: int) -> Fill:
-        parts = case.prefix, case.suffix
-        return Fill(id=0, document=case.name, parts=parts, single_line=case.is_one_line, max_tokens=n_tokens)
+        return Fill(
+            id=0,
+            document=case.name,
+            parts=(case.prefix, case.suffix),
+            workspace=case.workspace,
+            file=case.file,
+            single_line=case.is_one_line,
+            max_tokens=n_tokens,
+        )
 
     def _ask(self, engine: Engine, case: Case, request: Fill) -> Attempt:
         """Returns the best answer to a request whose prefix is warm."""
@@ -205,6 +214,12 @@ class Methods:
         filled = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False)
         best = filled.candidates[0] if filled.candidates else Candidate(gaps=("",), confidence=0.0)
         return Attempt(best.text, best.confidence, filled.stats.ms, filled.stats.steps + filled.stats.encoder_steps)
+
+
+def lend(engine: Engine, files: Iterable[SourceFile]) -> None:
+    """Lets an engine look at files as in an editor whose workspaces are their packages."""
+    for file in files:
+        engine.lend(file.package, name_of(file), file.text)
 
 
 class HealingInLine(GapRules):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
 from midspan_engine.evaluation.calibration import Calibration
 from midspan_engine.evaluation.report import Figures, Report, Typing
+from midspan_engine.evaluation.signals import Signal
 
 _SHARES = {
     "passed": "pass@1",
@@ -96,8 +97,22 @@ def calibration_table(fitted: Calibration) -> Table:
     for row in fitted.shown:
         table.add_row(f"{row.threshold:.2f}", f"{row.shown:.1%}", f"{row.exact:.1%}")
     nats = ", ".join(f"{value:.3f} at {weight}" for weight, value in fitted.nats.items())
-    table.caption = (
-        f"causal_weight {fitted.causal_weight} (nats a slot: {nats})\n"
-        f"repeat_weights {list(fitted.repeat_weights)}\nconfidence_power {fitted.confidence_power}"
+    table.caption = "\n".join(
+        (
+            f"causal_weight {fitted.causal_weight} (nats a slot: {nats})",
+            f"repeat_weights {list(fitted.repeat_weights)}",
+            f"workspace_weights {list(fitted.workspace_weights)}",
+            f"confidence_power {fitted.confidence_power}",
+        )
     )
+    return table
+
+
+def signals_table(found: Sequence[Signal]) -> Table:
+    """Returns the table of what tells whether an answer is right."""
+    table = Table(title="which answers are exact, told by", caption="fitted on nine files of ten, judged on the tenth")
+    for name in ("signal", "nats an answer", "area under ROC"):
+        table.add_column(name, justify="left" if name == "signal" else "right")
+    for each in found:
+        table.add_row(each.name, f"{each.nats:.4f}", f"{each.area:.3f}")
     return table
