@@ -26,6 +26,7 @@ from midspan_engine.evaluation.calibration import (
     read_slots,
 )
 from midspan_engine.evaluation.cases import CALIBRATION_PACKAGES, Case, held_out_files
+from midspan_engine.protocol import Lend
 from midspan_engine.training.corpus import SourceFile
 from served_checkpoint import CHECKPOINT
 from tiny_engine import BLANKS, tiny_engine
@@ -72,9 +73,10 @@ def test_what_other_files_repeat_is_seen_and_the_file_itself_is_not_among_them()
     engine = Engine.load(CHECKPOINT)
     text = "second = compute(alpha, beta)\n"
     case = dataclasses.replace(case_of(text, "(alpha, beta)"), workspace="w", file="b.py")
-    engine.lend("w", "b.py", text)
+    engine.lend(Lend(workspace="w", file="b.py", text=text))
     assert all(slot.beside == Match(0, 0.0) for slot in read_slots(engine, case))
-    engine.lend("w", "a.py", "first = compute(alpha, beta)\nother = 1\n")
+    engine.lend(Lend(workspace="w", file="a.py", text="first = compute(alpha, beta)\nother = 1\n"))
+    engine.settle_workspaces()
     slots = read_slots(engine, case)
     assert sum(slot.beside.repeated for slot in slots) >= len(slots) - 2
     assert all(slot.own == Match(0, 0.0) or slot.own.length <= 2 for slot in slots)

@@ -58,7 +58,18 @@ ENGINE_LAYERS = (
     ("models",),
     ("kv_pool",),
     ("kv",),
-    ("framing", "checkpoint_files", "job_queue", "trouble", "vitals", "commands", "cpu", "device", "gone_clients"),
+    (
+        "framing",
+        "checkpoint_files",
+        "job_queue",
+        "lent_files",
+        "trouble",
+        "vitals",
+        "commands",
+        "cpu",
+        "device",
+        "gone_clients",
+    ),
     ("protocol", "config", "errors"),
 )
 

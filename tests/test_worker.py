@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from midspan_engine.job_queue import Job
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
-from midspan_engine.protocol import Failed, Fill, Filled, Held
+from midspan_engine.protocol import Failed, Fill, Filled, Held, Lend
 from midspan_engine.trouble import is_device_lost, is_out_of_memory
 from midspan_engine.worker import Worker
 from served_checkpoint import CHECKPOINT
@@ -279,7 +279,7 @@ def test_a_checkpoint_is_replaced_and_a_document_forgotten_although_somebody_typ
             assert isinstance(await Asked(worker, fill(1)).wait(), Filled)
             typing = [asyncio.create_task(type_until(worker, client, "klingon")) for client in (1, 2, 3)]
             worker.forget(["1 1.py"])
-            while worker._drops:
+            while worker._closed_documents:
                 await asyncio.sleep(0.01)
             say_other_languages(folder)
             await asyncio.gather(*typing)
@@ -318,6 +318,70 @@ def test_a_checkpoint_replaced_under_a_running_engine_is_loaded_and_a_removed_on
                 await asyncio.sleep(0.05)
                 assert isinstance(await Asked(worker, fill(id)).wait(), Filled)
             assert worker.engine is engine
+        finally:
+            worker.stop(PATIENCE_S)
+
+    asyncio.run(scene())
+
+
+def lend(file: str, text: str) -> Lend:
+    return Lend(workspace="w", file=file, text=text)
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not claim():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def test_lent_files_are_taken_in_while_nobody_asks_and_out_before_the_next_fill() -> None:
+    async def scene() -> None:
+        worker = Worker(CHECKPOINT, asyncio.get_running_loop())
+        worker.start()
+        try:
+            assert isinstance(await Asked(worker, fill(1)).wait(), Filled)
+            assert worker.engine is not None
+            for n in range(3):
+                worker.lend(lend(f"{n}.py", f"value_{n} = {n}\n"))
+            await until(lambda: worker.is_up_to_date)
+            assert worker.engine.n_files == 3
+            long = Asked(worker, fill(2, n_candidates=8, single_line=False, max_tokens=40))
+            for n in range(50):
+                worker.lend(lend(f"{n}.py", f"other_{n} = {n}\n"))
+            for n in range(50):
+                worker.lend(lend(f"{n}.py", ""))
+            after = Asked(worker, fill(3))
+            await long.wait()
+            await after.wait()
+            assert worker.engine.n_files == 0
+            worker.lend(lend("a.py", "x = 1\n"))
+            await until(lambda: worker.is_up_to_date)
+            worker.close_workspaces(["w"])
+            await Asked(worker, fill(4)).wait()
+            assert worker.engine.n_files == 0
+        finally:
+            worker.stop(PATIENCE_S)
+
+    asyncio.run(scene())
+
+
+def test_an_engine_that_is_loaded_again_is_lent_everything_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("midspan_engine.checkpoint_files.CheckpointFiles.LOOK_S", 0.05)
+    folder = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint")
+
+    async def scene() -> None:
+        worker = Worker(folder, asyncio.get_running_loop())
+        worker.start()
+        try:
+            worker.lend(lend("a.py", "x = 1\n"))
+            await until(lambda: worker.engine is not None and worker.engine.n_files == 1)
+            before = worker.engine
+            infill = json.loads((folder / "infill_config.json").read_text()) | {"rival_passes": 1}
+            (folder / "infill_config.json").write_text(json.dumps(infill))
+            await until(lambda: worker.engine not in (None, before) and worker.engine.n_files == 1)
         finally:
             worker.stop(PATIENCE_S)
 

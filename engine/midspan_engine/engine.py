@@ -37,7 +37,7 @@ from midspan_engine.passes import Passes, alone
 from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.probe import Probe
 from midspan_engine.prompt import Prompt, build_prompt
-from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Slot, Stats
+from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Lend, Slot, Stats
 from midspan_engine.repeats import Beside, Repeats
 from midspan_engine.tokens import Tokens
 from midspan_engine.unsettled import Unsettled
@@ -144,10 +144,22 @@ class Engine:
         self.prefixes.forget(document)
         self._unsettled.forget(document)
 
-    def lend(self, workspace: str, file: str, text: str) -> None:
-        """Takes a file's text into a workspace, an empty one out of it; nothing for a checkpoint without a vote."""
-        if self.infill.causal_weight > 0:
-            self.workspaces.setdefault(workspace, Workspace()).lend(file, text, self.tokens)
+    def lend(self, lent: Lend) -> None:
+        """Takes a file's text into a workspace, an empty one out of it.
+
+        Nothing for a checkpoint without a vote, or of a language that it does not know.
+        """
+        if self.infill.causal_weight > 0 and (not self.languages or lent.language in self.languages):
+            self.workspaces.setdefault(lent.workspace, Workspace()).lend(lent.file, lent.text, self.tokens)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tells whether all that was lent is ready to be searched."""
+        return all(workspace.is_settled for workspace in self.workspaces.values())
+
+    def settle_workspaces(self) -> bool:
+        """Makes what was lent to one workspace ready to be searched; False when there is nothing to do."""
+        return any(workspace.settle() for workspace in self.workspaces.values())
 
     def drop_caches(self) -> None:
         """Drops what is kept for all documents, and gives memory of an accelerator back that nothing uses."""

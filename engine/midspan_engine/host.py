@@ -150,7 +150,7 @@ class Host:
                 self._worker.withdraw(job)
             connection.drop()
             self._worker.forget(document_key(connection.number, document) for document in connection.documents)
-            self._worker.take_back(connection.workspaces)
+            self._worker.close_workspaces(connection.workspaces)
             self._worker.queue.forget_client(connection.number)
             del self._connections[connection]
             self._gone.add(connection.status)
@@ -255,6 +255,7 @@ class Host:
             n_parameters=engine.n_parameters if engine else 0,
             n_documents=engine.n_documents if engine else 0,
             n_files=engine.n_files if engine else 0,
+            is_up_to_date=worker.is_up_to_date,
             n_fills=self._n_fills,
             n_waiting=len(worker.queue),
             counts=dict(self._counts) | worker.counts,

@@ -109,6 +109,8 @@ class Lend(msgspec.Struct, frozen=True, tag="lend", kw_only=True):
     workspace: str
     file: str
     """Its name in the workspace."""
+    language: str = "python"
+    """LSP language id; what a checkpoint does not know is left out."""
     text: str
 
 
@@ -279,7 +281,9 @@ class EngineStatus(msgspec.Struct, frozen=True, tag="engine_status", kw_only=Tru
     n_parameters: int = 0
     n_documents: int = 0
     n_files: int = 0
-    """Files of workspaces that are looked at beside the documents, as far as they are taken in."""
+    """Files of workspaces that are looked at beside the documents."""
+    is_up_to_date: bool = True
+    """False while files that were lent have still to be taken in."""
     n_fills: int = 0
     n_waiting: int = 0
     """Fills in the queue, the running one not counted."""

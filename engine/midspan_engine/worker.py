@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ import msgspec
 from midspan_engine.checkpoint_files import CheckpointFiles
 from midspan_engine.errors import Cancelled, CheckpointError, InputError, MidspanError
 from midspan_engine.job_queue import CANCELLED, CLOSED, Job, JobQueue, document_key
+from midspan_engine.lent_files import LentFiles
 from midspan_engine.protocol import Failed, Fill, Filled, Lend
 from midspan_engine.trouble import failed, is_out_of_memory, log_unexpected
 
@@ -60,10 +60,8 @@ class Worker:
         self.queue = JobQueue()
         self._checkpoint = checkpoint
         self._loop = loop
-        self._drops: deque[Callable[[Engine], object]] = deque()
-        """What is done before the next fill."""
-        self._chores: deque[Callable[[Engine], object]] = deque()
-        """What can wait until nobody asks for anything."""
+        self._closed_documents: list[str] = []
+        self.lent = LentFiles()
         self._is_stopping = False
         self._loaded = 0.0
         self._files = CheckpointFiles(checkpoint)
@@ -89,6 +87,11 @@ class Worker:
         """What there is to count of the model's own work, by name."""
         counts = {"retried": self.n_retries, "passes shared": self.n_shared_passes}
         return {name: count for name, count in counts.items() if count}
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the engine looks at everything that was lent."""
+        return self.lent.n_news == 0 and (self.engine is None or self.engine.is_settled)
 
     @property
     def device_bytes(self) -> int:
@@ -127,31 +130,18 @@ class Worker:
         for document in documents:
             for job in self.queue.of_document(document):
                 self.withdraw(job, CLOSED)
-            self._drops.append(lambda engine, document=document: engine.forget(document))  # type: ignore[misc]
+            self._closed_documents.append(document)
         self.queue.wake()
 
-    def lend(self, file: Lend) -> None:
+    def lend(self, lend: Lend) -> None:
         """Takes a file into its workspace when there is nothing else to do, out of it before the next fill."""
-
-        def lend(engine: Engine) -> None:
-            engine.lend(file.workspace, file.file, file.text)
-
-        if file.text:
-            self._chores.append(lend)
-        else:
-            self._drop(lend)
+        self.lent.put(lend)
         self.queue.wake()
 
-    def take_back(self, workspaces: Iterable[str]) -> None:
-        """Drops what was lent to workspaces before the next fill."""
-        for workspace in workspaces:
-            self._drop(lambda engine, workspace=workspace: engine.workspaces.pop(workspace, None))  # type: ignore[misc]
+    def close_workspaces(self, workspaces: Iterable[str]) -> None:
+        """Takes back what was lent to workspaces before the next fill."""
+        self.lent.close(workspaces)
         self.queue.wake()
-
-    def _drop(self, chore: Callable[[Engine], object]) -> None:
-        """Has something dropped at once, and again behind what is still to be taken in and may bring it back."""
-        self._drops.append(chore)
-        self._chores.append(chore)
 
     def stop(self, patience_s: float) -> bool:
         """Ends the thread after the job in hand; False when it is still busy after `patience_s`."""
@@ -162,13 +152,13 @@ class Worker:
 
     def _run(self) -> None:
         self._load()
+        is_at_work = True
         while not self._is_stopping:
-            job = self.queue.take(0 if self._chores else CheckpointFiles.LOOK_S)
+            job = self.queue.take(0 if is_at_work else CheckpointFiles.LOOK_S)
             self._tidy(job is not None)
             if job is not None:
                 self._serve(job)
-            elif self._chores:
-                self._do(self._chores.popleft())
+            is_at_work = self._take_in() if job is None else is_at_work
 
     def _serve(self, first: Job) -> None:
         """Answers a job, and those that come to share its passes meanwhile."""
@@ -189,25 +179,42 @@ class Worker:
     @property
     def _is_untidy(self) -> bool:
         """Whether there is something to do for which no fill may be in hand: nobody joins those that are."""
-        return self._is_stopping or bool(self._drops) or self._files.is_look_due
+        return self._is_stopping or bool(self._closed_documents) or self._files.is_look_due
 
     def _tidy(self, is_asked: bool) -> None:
         """Drops what nobody needs any more, and loads a checkpoint that was replaced."""
-        while self._drops:
-            self._do(self._drops.popleft())
+        self._take_out()
+        while self._closed_documents:
+            document = self._closed_documents.pop()
+            try:
+                if self.engine is not None:
+                    self.engine.forget(document)
+            except Exception as error:
+                log_unexpected("forget", error)
         has_failed = self.engine is None  # then it is read again when somebody asks for it
         is_due = is_asked if has_failed else self._files.is_look_due
         if is_due and self._files.have_changed(is_urgent=has_failed):
             logger.info("the checkpoint has changed: loading it again")
             self._load()
 
-    def _do(self, chore: Callable[[Engine], object]) -> None:
-        """Does what nobody waits for an answer of."""
+    def _take_in(self) -> bool:
+        """Takes in one file that was lent, or makes a workspace ready; False when there is nothing to do."""
+        if (engine := self.engine) is None:
+            return False
+        lend = self.lent.next()
         try:
-            if self.engine is not None:
-                chore(self.engine)
+            if lend is None:
+                return engine.settle_workspaces()
+            engine.lend(lend)
         except Exception as error:
-            log_unexpected("a chore", error)
+            log_unexpected("lend", error)
+        return True
+
+    def _take_out(self) -> None:
+        """Takes out what clients have taken back: nobody is to see it any more."""
+        for lend in self.lent.withdrawn():
+            if self.engine is not None:
+                self.engine.lend(lend)
 
     def _load(self) -> None:
         """Loads the engine or remembers why that is impossible."""
@@ -232,6 +239,7 @@ class Worker:
             self._note_progress(_IMPORTED)
             self.engine = Engine.load(self._checkpoint, self._note_weights, self._note_budget)
             self._loaded = time.perf_counter()
+            self.lent.start_over()
             self._note_progress(1.0)
             logger.info("ready: %s on %s", self._checkpoint, self.engine.device)
         except MidspanError as error:
@@ -256,6 +264,7 @@ class Worker:
 
     def _answer(self, engine: Engine, job: Job) -> Passes[Filled | Failed]:
         id = job.request.id
+        self._take_out()
         if job.check_in():
             return Filled(id=id, silence=CANCELLED)
         try:

@@ -76,6 +76,7 @@ class Completer:
     def loaded(self, loaded: Loaded) -> None:
         if loaded != self._loaded:
             self._loaded = loaded
+            self.lender.configure(loaded)
             # What was asked under the old ones is neither waited for nor kept.
             self._memory.clear()
             self._look_ahead.drop()
@@ -161,13 +162,13 @@ class Completer:
         if document.uri in self.documents:
             self.close_document(document.uri)
         self.documents[document.uri] = document
-        if closed_gate(document, self.loaded) is None:
-            self.lender.see_to(document, self.documents.values(), self.loaded.settings)
+        self.lender.opened(document)
 
     def close_document(self, uri: str) -> None:
         """Forgets a document, here and in the engine."""
         self._look_ahead.drop()  # what it asks may quote this document, whichever it is made for
-        self.documents.pop(uri, None)
+        if (document := self.documents.pop(uri, None)) is not None:
+            self.lender.closed(document)
         self._flights.end(uri, Silence("the document was closed"))
         self._memory.forget(uri)
         self.neighbours.forget(uri)
@@ -218,7 +219,7 @@ class Completer:
 
     def beside(self, fill: Fill, document: TextDocument) -> Fill:
         """Returns a request that names the files that may be looked at beside its document."""
-        return self.lender.beside(fill, document, self.documents.values(), self.loaded.settings)
+        return self.lender.beside(fill, document)
 
     def engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""

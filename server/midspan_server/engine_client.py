@@ -140,11 +140,12 @@ class EngineClient:
             with contextlib.suppress(ConnectionLost):
                 self._connection.send(Forget(document=document))
 
-    async def lend(self, file: Lend) -> None:
-        """Lends the engine a file; one that is not there yet is lent all of them when it is."""
+    async def lend(self, files: Iterable[Lend]) -> None:
+        """Lends the engine files; one that is not there yet is lent all of them when it is."""
         if self._connection is not None and not self._connection.is_lost:
             with contextlib.suppress(ConnectionLost):
-                self._connection.send(file)
+                for file in files:
+                    self._connection.send(file)
 
     async def set_idle(self, minutes: float) -> None:
         """Sets after how many minutes without a fill the running engine leaves. Raises InputError for no such time."""
@@ -239,8 +240,7 @@ class EngineClient:
             connection.abandon()
         else:
             self._connection = connection
-            for file in self._lent():
-                connection.send(file)
+            await self.lend(self._lent())
             if connection.is_loading and self._on_loading is not None:
                 self._following = asyncio.create_task(self._follow(connection, status, self._on_loading))
         return self._connection

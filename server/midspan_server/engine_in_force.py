@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from midspan_engine.errors import MidspanError
 from midspan_engine.protocol import EngineStatus, Lend
@@ -41,10 +41,10 @@ class EngineInForce:
         if self._current is not None:
             self._later(self._current[1].forget(valid(uri)))
 
-    def lend(self, file: Lend) -> None:
-        """Lends the engine a file."""
+    def lend(self, files: Sequence[Lend]) -> None:
+        """Lends the engine files."""
         if self._current is not None:
-            self._later(self._current[1].lend(file))
+            self._later(self._current[1].lend(files))
 
     async def close(self) -> None:
         """Leaves the engine."""

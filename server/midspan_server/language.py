@@ -21,10 +21,11 @@ _BY_SUFFIX = {
 }
 """The shipped checkpoint knows Python; the others are the commonest that a larger one may be asked for."""
 
+UNKNOWN = "plaintext"
 _PYTHON_SCRIPT = re.compile(r"#!.*[/ ]python[\d.]*(?:\s|\Z)")
 
 
 def language_of(path: PurePath, text: str = "") -> str:
     """Returns the LSP language id of a file, from its name or else its `#!` line; "plaintext" if unknown."""
     named = _BY_SUFFIX.get(path.suffix.lower())
-    return named or ("python" if _PYTHON_SCRIPT.match(text) else "plaintext")
+    return named or ("python" if _PYTHON_SCRIPT.match(text) else UNKNOWN)

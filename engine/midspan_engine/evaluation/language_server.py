@@ -212,8 +212,7 @@ class LanguageServer:
         deadline = time.monotonic() + PATIENCE_S
         while workspace not in self._known:
             status = self._ask("midspan/status", None)
-            engine = status["engine"] or {"n_files": None}
-            if status["n_lent"] is not None and engine["n_files"] == status["n_lent"]:
+            if status["n_lent"] is not None and status["engine"] and status["engine"]["is_up_to_date"]:
                 self._known.add(workspace)
             elif time.monotonic() > deadline:
                 raise EngineError(f"the language server did not read the files of {workspace}")

@@ -19,7 +19,7 @@ from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case, name_of
 from midspan_engine.healing import GapRules
 from midspan_engine.prompt import Prompt
-from midspan_engine.protocol import ONE_LINE_TOKENS, SEVERAL_LINES_FACTOR, Candidate, Fill
+from midspan_engine.protocol import ONE_LINE_TOKENS, SEVERAL_LINES_FACTOR, Candidate, Fill, Lend
 from midspan_engine.training.corpus import SourceFile
 
 EARLY_MS = 150
@@ -219,7 +219,7 @@ class Methods:
 def lend(engine: Engine, files: Iterable[SourceFile]) -> None:
     """Lets an engine look at files as in an editor whose workspaces are their packages."""
     for file in files:
-        engine.lend(file.package, name_of(file), file.text)
+        engine.lend(Lend(workspace=file.package, file=name_of(file), text=file.text))
 
 
 class HealingInLine(GapRules):
