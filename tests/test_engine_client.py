@@ -327,7 +327,7 @@ def test_several_fills_are_answered_on_one_connection(embedded: Launch) -> None:
         assert len(drafts) == answers[1].stats.steps + answers[1].stats.encoder_steps > 0
         assert answers[0].candidates == answers[2].candidates
         for fill in (one, watched, three):
-            await client.forget(fill.document)
+            client.forget(fill.document)
         while (status := await client.status()) is None or status.n_documents > 0:
             await asyncio.sleep(0.01)
 

@@ -63,6 +63,7 @@ ENGINE_LAYERS = (
         "checkpoint_files",
         "job_queue",
         "lent_files",
+        "withheld",
         "trouble",
         "vitals",
         "commands",

@@ -17,7 +17,7 @@ from midspan_server.launch import Launch
 from midspan_server.lending import Lender
 from midspan_server.settings import Loaded, Settings
 from midspan_server.text import TextDocument
-from midspan_server.workspace_files import MAX_BYTES, Look, look_through
+from midspan_server.workspace_files import MAX_FILE_BYTES, Look, look_through
 
 HELPER, MAIN = "def helper():\n    pass\n", "import helper\nx = \n"
 
@@ -196,7 +196,7 @@ class Lent:
         return document
 
     def beside(self, document: TextDocument) -> Fill:
-        return self.lender.beside(Fill(id=1, document="d", parts=("", "")), document)
+        return self.lender.named(Fill(id=1, document="d", parts=("", "")), document)
 
     async def looked(self) -> None:
         while self.lender.n_lent is None:
@@ -240,8 +240,8 @@ async def test_a_file_belongs_to_the_innermost_folder_and_a_folder_that_is_close
     await lent.looked()
     assert lent.texts["project", "helper.py"] == HELPER
     lent.folders = [inner.as_uri()]
+    lent.lender.folders_changed()
     assert lent.beside(other).workspace == ""
-    lent.beside(document)
     assert {which for which, text in lent.texts.items() if text} == {("inner", "deep.py")}
 
 
@@ -252,7 +252,7 @@ async def test_open_files_that_are_ignored_too_long_binary_or_of_another_languag
     (project / ".gitignore").write_text("ignored.py\n")
     lent = Lent(project)
     lent.open(project / "ignored.py", "X = 2\n")
-    lent.open(project / "long.py", "#" * (MAX_BYTES + 1))
+    lent.open(project / "long.py", "#" * (MAX_FILE_BYTES + 1))
     lent.open(project / "binary.py", "X = 3\0\n")
     lent.open(project / "script.py", "X = 4\n", language="ruby")
     document = lent.open(project / "main.py", MAIN)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from midspan_engine.repeats import Beside, Repeats
+from midspan_engine.repeats import Repeats, Source
 from midspan_engine.texts import MAX_MATCH, Texts
 
 END, BREAK = 5, 9
 WEIGHTS = (0.1, 0.2, 0.4)
 
 
-def repeats(before: list[int], after: list[int], beside: Beside | None = None) -> Repeats:
+def repeats(before: list[int], after: list[int], beside: Source | None = None) -> Repeats:
     return Repeats(before, after, end=END, breaks=frozenset({BREAK}), weights=WEIGHTS, beside=beside)
 
 
@@ -68,8 +68,8 @@ def test_a_draft_goes_on_where_the_last_longest_match_did_and_stops_where_the_ga
     assert repeats([60, 61], []).draft([60], 6) == [61], "and never into the gap itself"
 
 
-def beside(*texts: list[int], but: range = range(0), weights: tuple[float, ...] = (0.0, 0.5)) -> Beside:
-    return Beside(Texts(texts, is_indexed=True), but, weights)
+def beside(*texts: list[int], but: range = range(0), weights: tuple[float, ...] = (0.0, 0.5)) -> Source:
+    return Source(Texts(texts, is_indexed=True), but, weights)
 
 
 def test_other_files_have_an_opinion_too_and_the_document_the_last_word() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from midspan_server.git_ignore import is_ignored, rules_above, rules_in
-from midspan_server.workspace_files import MAX_ALL_BYTES, MAX_BYTES, Look, Stamp, look_through
+from midspan_server.workspace_files import MAX_ALL_BYTES, MAX_FILE_BYTES, Look, Stamp, look_through
 
 
 def write(folder: Path, *names: str, text: str = "x = 1\n") -> None:
@@ -69,17 +69,17 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 def test_large_and_broken_files_are_passed_over(tmp_path: Path) -> None:
     write(tmp_path, "main.py")
-    write(tmp_path, "large.py", text="#" * (MAX_BYTES + 1))
+    write(tmp_path, "large.py", text="#" * (MAX_FILE_BYTES + 1))
     (tmp_path / "latin.py").write_bytes(b"name = '\xff'")
     (tmp_path / "folder.py").mkdir()
     assert found(tmp_path, "main.py") == ["main.py"]
 
 
 def test_no_more_is_read_than_the_engine_takes_and_what_is_left_out_counts_as_gone(tmp_path: Path) -> None:
-    for n in range(MAX_ALL_BYTES // MAX_BYTES + 3):
-        write(tmp_path, f"f{n}.py", text="#" * MAX_BYTES)
+    for n in range(MAX_ALL_BYTES // MAX_FILE_BYTES + 3):
+        write(tmp_path, f"f{n}.py", text="#" * MAX_FILE_BYTES)
     seen = look(tmp_path, "f0.py")
-    assert len(seen.paths) == len(seen.changed) == MAX_ALL_BYTES // MAX_BYTES
+    assert len(seen.paths) == len(seen.changed) == MAX_ALL_BYTES // MAX_FILE_BYTES
     assert not seen.is_cut_short
 
 

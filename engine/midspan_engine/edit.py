@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from midspan_engine.engine import Engine, doubt
+from midspan_engine.engine import Engine
 from midspan_engine.errors import InputError
 from midspan_engine.likelihood import Likelihood, Piece
 from midspan_engine.prompt import MAX_HEALED_TOKENS
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Held, Stats
 from midspan_engine.segments import Segment, chunks, groups, parts_of
 from midspan_engine.slips import meant
+from midspan_engine.withheld import doubt
 
 NO_INSTRUCTIONS = (
     "this checkpoint follows no instructions; it can fill a selection anew (refill), touch it up (touch_up), "

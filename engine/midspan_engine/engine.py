@@ -38,10 +38,12 @@ from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.probe import Probe
 from midspan_engine.prompt import Prompt, build_prompt
 from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Lend, Slot, Stats
-from midspan_engine.repeats import Beside, Repeats
+from midspan_engine.repeats import Repeats, Source
+from midspan_engine.texts import NOTHING
 from midspan_engine.tokens import Tokens
 from midspan_engine.unsettled import Unsettled
 from midspan_engine.weights import load_weights
+from midspan_engine.withheld import reason_for_none
 from midspan_engine.workspace import Workspace
 
 MAX_CANDIDATES = 8
@@ -114,6 +116,12 @@ class Engine:
         capture(model, infill)
         return cls(model, tokens, infill, load_generation_config(checkpoint), chat)
 
+    def with_infill(self, infill: InfillConfig) -> Engine:
+        """Returns an engine of the same weights, caches and files that fills in another way."""
+        other = Engine(self.model, self.tokens, infill, self.generation, self.chat)
+        other.prefixes, other.workspaces = self.prefixes, self.workspaces
+        return other
+
     @property
     def n_parameters(self) -> int:
         """The number of weights."""
@@ -149,8 +157,14 @@ class Engine:
 
         Nothing for a checkpoint without a vote, or of a language that it does not know.
         """
-        if self.infill.causal_weight > 0 and (not self.languages or lent.language in self.languages):
-            self.workspaces.setdefault(lent.workspace, Workspace()).lend(lent.file, lent.text, self.tokens)
+        is_known = self.infill.causal_weight > 0 and (not self.languages or lent.language in self.languages)
+        workspace = self.workspaces.get(lent.workspace)
+        if lent.text and is_known:
+            workspace = self.workspaces.setdefault(lent.workspace, Workspace())
+        if workspace is not None:
+            workspace.lend(lent.file, lent.text if is_known else "", self.tokens)
+            if not len(workspace):
+                del self.workspaces[lent.workspace]
 
     @property
     def is_settled(self) -> bool:
@@ -244,7 +258,7 @@ class Engine:
             n_canvas=len(prompt.canvas.ids),
         )
         shown = tuple(c for c in candidates if any(c.gaps) and c.confidence >= request.min_confidence)
-        return Filled(id=request.id, candidates=shown, silence=_silence(candidates, shown, request), stats=stats)
+        return Filled(id=request.id, candidates=shown, silence=reason_for_none(candidates, shown, request), stats=stats)
 
     def _canvas(self, request: Fill, received: float) -> tuple[Prompt, Settling]:
         """Returns the canvas that an older request of the document was withdrawn from, else a new one."""
@@ -299,11 +313,10 @@ class Engine:
         blank, breaks, weights = infill.blank_token_id, self.breaks, infill.repeat_weights
         beside = None
         if infill.workspace_weights and (workspace := self.workspaces.get(request.workspace)) is not None:
-            beside = Beside(*workspace.besides(request.file), infill.workspace_weights)
+            beside = Source(*workspace.besides(request.file), infill.workspace_weights)
 
         def repeats(between: list[int], following: list[int] | None) -> Repeats:
-            # no match runs across the next gap
-            after = prompt.after if following is None else [*following, -1, *prompt.after]
+            after = prompt.after if following is None else [*following, NOTHING, *prompt.after]
             before = [*prompt.before, *between]
             return Repeats(before, after, end=blank, breaks=breaks, weights=weights, beside=beside)
 
@@ -369,23 +382,3 @@ class Engine:
         except UnicodeDecodeError as error:
             is_cut = not is_complete and error.reason == "unexpected end of data"
             return spelled[len(required) :][: error.start].decode() if is_cut else None
-
-
-def _silence(candidates: list[Candidate], shown: tuple[Candidate, ...], request: Fill) -> str | None:
-    if shown:
-        return None
-    offered = [candidate for candidate in candidates if any(candidate.gaps)]
-    if offered:
-        # What was given up, or cut off by the deadline, would only have got less probable.
-        return doubt(offered[0].confidence, request.min_confidence, "" if offered[0].complete else "at most ")
-    if candidates and candidates[0].complete:
-        return "the model would add nothing here"
-    if candidates:
-        return "the model was sure of nothing before its deadline or its last step"
-    return "the model found no text that fits"
-
-
-def doubt(found: float, asked: float, bound: str = "") -> str:
-    """Returns in words that a confidence does not suffice, with as many digits as it takes to see that."""
-    n = next((n for n in range(2, 6) if f"{found:.{n}f}" != f"{asked:.{n}f}"), 6)
-    return f"not confident enough: {bound}{found:.{n}f}, asked for {asked:.{n}f}"

@@ -37,6 +37,7 @@ from midspan_engine.protocol import (
     Request,
     Shutdown,
     StatusRequest,
+    idle_seconds,
 )
 from midspan_engine.vitals import rss_bytes, version
 from midspan_engine.watchdog import HANG_S, Watchdog
@@ -174,7 +175,7 @@ class Host:
             case Report():
                 connection.report = request
             case Idle():
-                self._idle_s = _idle_seconds(request.minutes)
+                self._idle_s = idle_seconds(request.minutes)
             case Shutdown():
                 logger.info("leaving: a client asked for it")
                 self.stop()
@@ -266,12 +267,6 @@ class Host:
         )
 
 
-def _idle_seconds(minutes: float) -> float:
-    if not minutes > 0:  # nor is NaN
-        raise InputError(f"an engine cannot leave after {minutes} idle minutes; give more than 0")
-    return minutes * 60
-
-
 async def _serve(endpoint: Endpoint, checkpoint: Path, idle_s: float) -> bool:
     host = Host(endpoint, checkpoint, idle_s)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -290,7 +285,7 @@ async def _serve(endpoint: Endpoint, checkpoint: Path, idle_s: float) -> bool:
 )
 def command(socket: Path, checkpoint: Path, idle_minutes: float) -> None:
     """Runs the resident engine that all editor windows share."""
-    idle_s = _idle_seconds(idle_minutes)
+    idle_s = idle_seconds(idle_minutes)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     endpoint = Endpoint.claim(socket.absolute())
     if endpoint is None:

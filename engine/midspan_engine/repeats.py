@@ -21,12 +21,12 @@ Weights = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Texts beside the document, and how much they count."""
+class Source:
+    """Texts that are searched, and how much they count."""
 
     texts: Texts
     but: range
-    """Where the document itself lies among them."""
+    """Where among them the document itself lies, which is searched by itself."""
     weights: Weights
 
 
@@ -41,12 +41,12 @@ class Repeats:
         end: int,
         breaks: frozenset[int],
         weights: Weights,
-        beside: Beside | None = None,
+        beside: Source | None = None,
     ) -> None:
         """Takes the tokens around the gap; `end` is what ends it, `breaks` are the tokens that begin with a break."""
         self._before, self._end = list(before[-MAX_MATCH:]), end
         self._head, self._breaks = list(after[:2]), np.fromiter(breaks, dtype=np.int64)
-        own = Beside(Texts([before, after]), range(0), weights)
+        own = Source(Texts([before, after]), range(0), weights)
         # What is nearest has the last word.
         self._sources = [own] if beside is None else [beside, own]
 
@@ -81,7 +81,7 @@ class Repeats:
         found: list[int] = self._answers(source.texts, np.arange(ends[-1], ends[-1] + n_tokens)).tolist()
         return found[: next((i for i, token in enumerate(found) if token in (self._end, NOTHING)), len(found))]
 
-    def _following(self, source: Beside, left: Sequence[int]) -> tuple[int, Ints]:
+    def _following(self, source: Source, left: Sequence[int]) -> tuple[int, Ints]:
         length, ends = source.texts.matches([*self._before, *left], source.but)
         return length, self._answers(source.texts, ends)
 

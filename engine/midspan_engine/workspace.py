@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from midspan_engine.protocol import WORKSPACE_TOKENS
 from midspan_engine.texts import Ints, Texts
 from midspan_engine.tokens import Tokens
-
-MAX_TOKENS = 400_000
-"""Of one workspace, some 1.4 MB of code: ids, order and sorted ids of a token take 24 bytes, 10 MB in all. Chosen."""
 
 
 class Workspace:
@@ -37,7 +35,7 @@ class Workspace:
         old = self._ids.pop(file, None)
         self._n_tokens -= 0 if old is None else len(old)
         ids = np.array(tokens.encode(text), dtype=np.int64)
-        if len(ids) and self._n_tokens + len(ids) <= MAX_TOKENS:
+        if len(ids) and self._n_tokens + len(ids) <= WORKSPACE_TOKENS:
             self._ids[file] = ids
             self._n_tokens += len(ids)
         if text:

@@ -215,11 +215,7 @@ class Completer:
     def _asked(self, context: Context, uri: str, waited_ms: float = 0.0) -> Fill:
         fill = fill_of(context, valid(uri), self.loaded.settings, waited_ms=waited_ms)
         document = self.documents.get(uri)
-        return fill if document is None else self.beside(fill, document)
-
-    def beside(self, fill: Fill, document: TextDocument) -> Fill:
-        """Returns a request that names the files that may be looked at beside its document."""
-        return self.lender.beside(fill, document)
+        return fill if document is None else self.lender.named(fill, document)
 
     def engine_now(self) -> EngineClient:
         """Returns the engine of the checkpoint in force; raises InputError when it cannot be reached at all."""

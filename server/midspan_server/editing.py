@@ -93,7 +93,7 @@ class Editor:
             revision = revision_of(plain, document.language)
             first, last = (self._completer.context(document, plain.to_document(at), "invoked") for at in revision.ends)
             request = request_of(revision, first, last, valid(document.uri), self._completer.loaded.settings)
-            request = self._completer.beside(request, document)
+            request = self._completer.lender.named(request, document)
 
             def outcome(filled: Filled) -> EditResult | Silence:
                 answer = outcome_of(revision, filled, first)

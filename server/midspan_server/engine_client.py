@@ -23,6 +23,7 @@ from midspan_engine.protocol import (
     Report,
     Shutdown,
     StatusRequest,
+    idle_seconds,
 )
 from midspan_server.backoff import Backoff
 from midspan_server.engine_connection import Connection, ConnectionLost
@@ -134,13 +135,13 @@ class EngineClient:
         except ConnectionLost:
             return None
 
-    async def forget(self, document: str) -> None:
+    def forget(self, document: str) -> None:
         """Tells the engine that a document was closed; without a connection it holds nothing of ours."""
         if self._connection is not None and not self._connection.is_lost:
             with contextlib.suppress(ConnectionLost):
                 self._connection.send(Forget(document=document))
 
-    async def lend(self, files: Iterable[Lend]) -> None:
+    def lend(self, files: Iterable[Lend]) -> None:
         """Lends the engine files; one that is not there yet is lent all of them when it is."""
         if self._connection is not None and not self._connection.is_lost:
             with contextlib.suppress(ConnectionLost):
@@ -149,7 +150,7 @@ class EngineClient:
 
     async def set_idle(self, minutes: float) -> None:
         """Sets after how many minutes without a fill the running engine leaves. Raises InputError for no such time."""
-        check_idle(minutes)
+        idle_seconds(minutes)
         connection = await self._connected_if_running()
         if connection is not None:
             with contextlib.suppress(ConnectionLost):
@@ -240,7 +241,7 @@ class EngineClient:
             connection.abandon()
         else:
             self._connection = connection
-            await self.lend(self._lent())
+            self.lend(self._lent())
             if connection.is_loading and self._on_loading is not None:
                 self._following = asyncio.create_task(self._follow(connection, status, self._on_loading))
         return self._connection
@@ -284,12 +285,6 @@ class EngineClient:
             pass  # whoever waits for the fill is told by the connection
         except MidspanError as error:
             connection.give_up(error)
-
-
-def check_idle(minutes: float) -> None:
-    """Raises InputError for no time after which an engine could leave."""
-    if not minutes > 0:  # nor is NaN
-        raise InputError(f"an engine cannot leave after {minutes} idle minutes; give more than 0")
 
 
 def _error_of(reply: Filled | Failed | EngineStatus) -> Exception:

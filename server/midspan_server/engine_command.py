@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from midspan_engine.commands import WEIGHTS
 from midspan_engine.errors import CheckpointError, EngineError, EngineUnavailable, InputError
-from midspan_engine.protocol import EngineStatus
+from midspan_engine.protocol import EngineStatus, idle_seconds
 from midspan_server.configured import launch_of, user_settings, with_checkpoint, with_json
-from midspan_server.engine_client import EngineClient, check_idle
+from midspan_server.engine_client import EngineClient
 from midspan_server.launch import IDLE_MINUTES, Launch
 
 _LOAD_TIMEOUT_S = 600.0
@@ -44,7 +44,7 @@ def command() -> None:
 def start(checkpoint: Path | None, idle_minutes: float | None, weights: str | None, as_json: bool) -> None:
     """Start the engine and wait until its model is loaded."""
     if idle_minutes is not None:
-        check_idle(idle_minutes)
+        idle_seconds(idle_minutes)
     launch = msgspec.structs.replace(launch_of(checkpoint, user_settings()), weights=weights)
     columns = TextColumn("loading the model"), BarColumn(), TaskProgressColumn()
     console = Console(stderr=True)

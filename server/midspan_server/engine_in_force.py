@@ -39,12 +39,12 @@ class EngineInForce:
     def forget(self, uri: str) -> None:
         """Has the engine drop what it keeps for a document."""
         if self._current is not None:
-            self._later(self._current[1].forget(valid(uri)))
+            self._current[1].forget(valid(uri))
 
     def lend(self, files: Sequence[Lend]) -> None:
         """Lends the engine files."""
         if self._current is not None:
-            self._later(self._current[1].lend(files))
+            self._current[1].lend(files)
 
     async def close(self) -> None:
         """Leaves the engine."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-MAX_BYTES = 1_000_000
+MAX_RULES_BYTES = 1_000_000
 """Of a file of rules; a larger one is none. Chosen."""
 
 Rules = tuple[tuple[str, GitIgnoreSpec], ...]
@@ -47,7 +47,7 @@ def is_ignored(path: str, rules: Rules) -> bool:
 def _spec(file: str) -> GitIgnoreSpec | None:
     try:
         status = os.stat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_RULES_BYTES:
             return None
         lines = Path(file).read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except OSError:

@@ -78,6 +78,7 @@ class Front:
             (types.INITIALIZE, self._initialize),
             (types.INITIALIZED, self._initialized),
             (types.WORKSPACE_DID_CHANGE_CONFIGURATION, self._did_change_configuration),
+            (types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, self._did_change_folders),
             (STATUS, self._status),
             (DID_SHOW, self._did_show),
             (DID_ACCEPT_PART, self._did_accept_part),
@@ -134,6 +135,9 @@ class Front:
     async def _did_change_configuration(self, params: types.DidChangeConfigurationParams) -> None:
         settings = params.settings
         await self._configure(settings.get(SECTION) if isinstance(settings, dict) else None)
+
+    def _did_change_folders(self, params: types.DidChangeWorkspaceFoldersParams) -> None:
+        self.completer.lender.folders_changed()
 
     async def _configure(self, pushed: object = None) -> None:
         """Takes the client's configuration into force: asks for it, or takes what was pushed by clients without."""

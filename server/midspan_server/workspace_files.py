@@ -10,13 +10,15 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from midspan_engine.protocol import WORKSPACE_TOKENS
 from midspan_server.git_ignore import Rules, is_ignored, rules_above, rules_in
 from midspan_server.language import UNKNOWN, language_of
+from midspan_server.text import valid
 
-MAX_BYTES = 200_000
+MAX_FILE_BYTES = 200_000
 """Of a file; longer ones are mostly data. Chosen."""
-MAX_ALL_BYTES = 1_100_000
-"""Of all files; code has three bytes a token at the least, and the engine takes 400,000 tokens."""
+MAX_ALL_BYTES = 11 * WORKSPACE_TOKENS // 4
+"""Of all files: code has hardly ever less than three bytes a token."""
 MAX_FILES = 1000
 """Chosen."""
 LOOK_S = 3.0
@@ -113,7 +115,7 @@ def _below(place: str, rules: Rules, language: str, done: str, is_over: Callable
             for entry in entries:
                 if is_over():
                     return
-                if entry.name.startswith(".") or entry.is_symlink() or not _is_unicode(entry.path):
+                if entry.name.startswith(".") or entry.is_symlink() or entry.path != valid(entry.path):
                     continue
                 if entry.is_dir():
                     folders.append(entry.path)
@@ -137,24 +139,20 @@ def _is_left_out(folder: str, rules: Rules) -> bool:
     return name.startswith(".") or is_copy or is_ignored(folder + "/", rules)
 
 
-def _is_unicode(path: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in path)
-
-
 def _stamp(path: str) -> Stamp | None:
     """Returns the stamp of a file that is no more than a text may be; None for what is no file any more."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
         return None
-    is_text = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES
+    is_text = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES
     return (status.st_mtime_ns, status.st_size) if is_text else None
 
 
 def _text(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            text = file.read(MAX_BYTES)
+            text = file.read(MAX_FILE_BYTES)
     except (OSError, UnicodeDecodeError):
         return None
     return None if "\0" in text else text

@@ -22,14 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from midspan_engine.causal_reader import CausalReader
 from midspan_engine.config import InfillConfig
 from midspan_engine.engine import Engine
 from midspan_engine.errors import InputError
 from midspan_engine.evaluation.cases import Case
-from midspan_engine.prompt import quote
-from midspan_engine.protocol import ONE_LINE_TOKENS, Fill
-from midspan_engine.repeats import Beside, Repeats
+from midspan_engine.evaluation.read_gap import ReadGap
+from midspan_engine.repeats import Repeats, Source
 from midspan_engine.workspace import Workspace
 
 CAUSAL_WEIGHTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -123,9 +121,7 @@ def calibrate(
         workspace_weights=workspace_weights,
         confidence_power=1.0,
     )
-    other = Engine(engine.model, engine.tokens, fitted, engine.generation)
-    other.workspaces = engine.workspaces
-    answers = [_answer(other, case) for case in watched(cases, "filling")]
+    answers = [_answer(engine.with_infill(fitted), case) for case in watched(cases, "filling")]
     power = fit_power(answers)
     return Calibration(
         n_gaps=len(cases),
@@ -154,29 +150,15 @@ def changed(infill: InfillConfig, fitted: Calibration) -> InfillConfig:
 @torch.inference_mode()
 def read_slots(engine: Engine, case: Case) -> list[Slot]:
     """Returns the first slots of a case's true text, the one that ends it included."""
-    infill, tokens, model = engine.infill, engine.tokens, engine.model
-    assert infill.blank_token_id is not None, "configs with a vote are checked for it"
-    request = _request(case)
-    prompt = engine.prompt_for(request, n_gap=ONE_LINE_TOKENS)
-    required, gap = prompt.required[0], prompt.canvas.gaps[0]
-    ids = [*tokens.encode(required.decode() + case.truth), infill.blank_token_id][: min(MAX_SLOTS, len(gap))]
-    cache, _ = engine.prefixes.encode(case.name, prompt.context)
-    pinned = prompt.canvas.ids
-    left = quote(list(pinned[: gap.start]), [t for t in pinned[gap.stop :] if t != tokens.pad_token_id], infill)
-    encoder_LV = CausalReader(model, cache).logits(left + ids[:-1], len(left) - 1)
-    rows_LC = torch.tensor([pinned] * len(ids))
-    known_LC = torch.ones_like(rows_LC, dtype=torch.bool)
-    known_LC[:, gap.start : gap.stop] = False
-    for n in range(1, len(ids)):
-        rows_LC[n, gap.start : gap.start + n] = torch.tensor(ids[:n])
-        known_LC[n, gap.start : gap.start + n] = True
-    hidden_LCH = model.decode(rows_LC, cache, model.embed(rows_LC) * known_LC[..., None])
-    place = torch.arange(len(ids))
-    canvas_LV = model.logits(hidden_LCH[place, gap.start + place])
-    beside = Beside(*engine.workspaces.get(case.workspace, Workspace()).besides(case.file), ())
-    repeats = Repeats(
-        prompt.before, prompt.after, end=infill.blank_token_id, breaks=engine.breaks, weights=(), beside=beside
-    )
+    read = ReadGap.of(engine, case, case.truth)
+    ids, prompt = read.ids[:MAX_SLOTS], read.prompt
+    encoder_LV, place = read.encoder(len(ids)), range(len(ids))
+    canvas_LV = read.canvas(list(place))[list(place), list(place)]
+    beside = Source(*engine.workspaces.get(case.workspace, Workspace()).besides(case.file), ())
+    end = engine.infill.blank_token_id
+    assert end is not None, "configs with a vote are checked for it"
+    repeats = Repeats(prompt.before, prompt.after, end=end, breaks=engine.breaks, weights=(), beside=beside)
+    required = prompt.required[0]
     slots = []
     for n, token in enumerate(ids):
         both = [engine.rules.constrain(z_LV[n, None], required, True)[0] for z_LV in (canvas_LV, encoder_LV)]
@@ -227,10 +209,6 @@ def _nats(p: Floats) -> float:
     return float(-np.log(np.maximum(p, 1e-9)).mean())
 
 
-def _request(case: Case) -> Fill:
-    return Fill(id=0, document=case.name, parts=(case.prefix, case.suffix), workspace=case.workspace, file=case.file)
-
-
 def fit_power(answers: Sequence[tuple[float, bool]]) -> float:
     """Returns the power of the probability of an answer that says best whether it is exact."""
     judged = [(p, is_exact) for p, is_exact in answers if 0.0 < p < 1.0]
@@ -250,7 +228,7 @@ def _mixing_weight(p: Floats, repeated: Floats) -> float:
 
 
 def _answer(engine: Engine, case: Case) -> tuple[float, bool]:
-    filled = engine.fill(_request(case), received=time.perf_counter(), is_cancelled=lambda: False)
+    filled = engine.fill(case.request(), received=time.perf_counter(), is_cancelled=lambda: False)
     if not filled.candidates:
         return 0.0, False
     best = filled.candidates[0]

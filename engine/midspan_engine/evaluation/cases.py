@@ -9,6 +9,7 @@ from pathlib import Path
 
 from midspan_engine.errors import InputError
 from midspan_engine.evaluation.syntax import gaps_by_kind
+from midspan_engine.protocol import Fill
 from midspan_engine.training.corpus import SourceFile, read_split
 
 ONE_LINE_KINDS = ("rest_of_line", "arguments", "right_hand_side", "condition", "whole_line")
@@ -39,6 +40,11 @@ class Case:
     """Whose files lie beside this one; empty for a file by itself."""
     file: str = ""
     """Its name among them."""
+
+    def request(self, **wishes: object) -> Fill:
+        """Returns the request to fill the gap."""
+        own = {"parts": (self.prefix, self.suffix), "workspace": self.workspace, "file": self.file}
+        return Fill(id=0, document=self.name, **(own | wishes))  # type: ignore[arg-type]
 
 
 def held_out_files(path: Path, seed: int, *, for_calibration: bool = False) -> list[SourceFile]:

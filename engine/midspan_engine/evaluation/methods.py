@@ -99,11 +99,7 @@ class Methods:
 
     def _variant(self, change: Mapping[str, object]) -> Engine:
         """Returns an engine of the same weights and caches whose infill_config.json says something else."""
-        engine = self._engine
-        infill = msgspec.structs.replace(engine.infill, **change)
-        other = Engine(engine.model, engine.tokens, infill, engine.generation, engine.chat)
-        other.prefixes, other.workspaces = engine.prefixes, engine.workspaces
-        return other
+        return self._engine.with_infill(msgspec.structs.replace(self._engine.infill, **change))
 
     def _n_slots(self, case: Case) -> int:
         """Returns how many slots the true text takes, what has to be written again included."""
@@ -186,7 +182,7 @@ class Methods:
 
     def _split(self, case: Case) -> tuple[Prompt, str]:
         """Returns a case's prompt and the text that its gap has to write again."""
-        prompt = self._engine.prompt_for(Fill(id=0, document=case.name, parts=(case.prefix, case.suffix)), n_gap=1)
+        prompt = self._engine.prompt_for(case.request(), n_gap=1)
         return prompt, prompt.required[0].decode()
 
     def _fill(self, engine: Engine, case: Case, n_tokens: int, *, suffix_is_cut: bool = False) -> Attempt:
@@ -198,15 +194,7 @@ class Methods:
         return replace(whole, early_text=early.text)
 
     def _request(self, case: Case, n_tokens: int) -> Fill:
-        return Fill(
-            id=0,
-            document=case.name,
-            parts=(case.prefix, case.suffix),
-            workspace=case.workspace,
-            file=case.file,
-            single_line=case.is_one_line,
-            max_tokens=n_tokens,
-        )
+        return case.request(single_line=case.is_one_line, max_tokens=n_tokens)
 
     def _ask(self, engine: Engine, case: Case, request: Fill) -> Attempt:
         """Returns the best answer to a request whose prefix is warm."""

@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from midspan_engine.causal_reader import CausalReader
 from midspan_engine.engine import Engine
 from midspan_engine.evaluation.cases import Case
-from midspan_engine.prompt import quote
-from midspan_engine.protocol import ONE_LINE_TOKENS, Fill
+from midspan_engine.evaluation.read_gap import ReadGap
 
 SUFFIX_TOKENS = 16
 """Of what follows a gap: a line or two."""
@@ -72,32 +70,17 @@ def compare_signals(
 @torch.inference_mode()
 def read_signals(engine: Engine, case: Case) -> Answered | None:
     """Fills a gap and reads its answer again; None where there is none."""
-    request = Fill(id=0, document=case.name, parts=(case.prefix, case.suffix), workspace=case.workspace, file=case.file)
-    candidates = engine.fill(request, received=time.perf_counter(), is_cancelled=lambda: False).candidates
+    candidates = engine.fill(case.request(), received=time.perf_counter(), is_cancelled=lambda: False).candidates
     if not candidates:
         return None
-    infill, tokens, model = engine.infill, engine.tokens, engine.model
-    assert infill.blank_token_id is not None, "configs with a vote are checked for it"
-    best, prompt = candidates[0], engine.prompt_for(request, n_gap=ONE_LINE_TOKENS)
-    required, gap = prompt.required[0], prompt.canvas.gaps[0]
-    ids = [*tokens.encode(required.decode() + best.text), infill.blank_token_id][: len(gap)]
-    before = list(prompt.canvas.ids[: gap.start])
-    after = [token for token in prompt.canvas.ids[gap.stop :] if token != tokens.pad_token_id]
-    cache, _ = engine.prefixes.encode(case.name, prompt.context)
-    reader, left = CausalReader(model, cache), quote(before, after, infill)
-    p_LV = reader.logits(left + ids[:-1], len(left) - 1).softmax(-1)
-    entropy = float(torch.special.entr(p_LV).sum(-1).mean())
-    canvas_1C = torch.tensor([prompt.canvas.ids])
-    known_1C = torch.ones_like(canvas_1C, dtype=torch.bool)
-    known_1C[:, gap.start : gap.stop] = False
-    hidden_1CH = model.decode(canvas_1C, cache, model.embed(canvas_1C) * known_1C[..., None])
-    chosen = model.logits(hidden_1CH[0, gap.start : gap.start + len(ids)]).argmax(-1)
-    agreement = float((chosen == torch.tensor(ids)).float().mean())
-    follows = after[:SUFFIX_TOKENS]
-    healed = tokens.encode(required.decode())
+    best = candidates[0]
+    read = ReadGap.of(engine, case, best.text)
+    entropy = float(torch.special.entr(read.encoder(len(read.ids)).softmax(-1)).sum(-1).mean())
+    agreement = float((read.canvas([0])[0].argmax(-1) == torch.tensor(read.ids)).float().mean())
+    follows, healed = read.after[:SUFFIX_TOKENS], engine.tokens.encode(read.prompt.required[0].decode())
     gain = sum(
-        sign * float(reader.log_probabilities(before + between, follows).sum()) / max(1, len(follows))
-        for sign, between in ((1, ids[:-1]), (-1, healed))
+        sign * float(read.reader.log_probabilities(read.before + between, follows).sum()) / max(1, len(follows))
+        for sign, between in ((1, read.ids[:-1]), (-1, healed))
         if follows
     )
     signals = (float(np.log(max(best.confidence, _LEAST))), entropy, agreement, gain)
