@@ -1,12 +1,12 @@
 """Fits the constants of a checkpoint's vote and of its confidence on held-out code that no suite tests on.
 
 The true text of each gap is read slot by slot, as canvas and encoder see it when all before it is right: that gives the
-encoder's weight and, by expectation maximisation, the weights of what the document and other files repeat. Whole fills
-then give the power that makes confidences come true, by maximum likelihood.
+encoder's weight and, by expectation maximisation, the weights of what document and other files repeat. Whole fills then
+give the power that makes confidences come true, by maximum likelihood.
 
-Repeats are weighed on many packages that the weights were trained on: of the few that are left out here some repeat
-themselves from file to file more than others do, and a text that a model has seen leaves repeats less to add. The rest
-is fitted on held-out files by themselves.
+What other files repeat is weighed on many packages that the weights were trained on: of the few that are left out here
+some repeat themselves from file to file more than others do, and a model that has seen a text leaves repeats less to
+add. All else is fitted on held-out files by themselves.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def calibrate(
     seen: Sequence[Case],
     watched: Callable[[Sequence[Case], str], Iterable[Case]],
 ) -> Calibration:
-    """Fits on one-line gaps, the weights of repeats on those of `seen` packages, whose files the engine was lent.
+    """Fits on one-line gaps, the weights of other files on those of `seen` packages, which the engine was lent.
 
     `watched` wraps each loop over the cases, to show its progress. Raises InputError for a checkpoint that has no vote,
     or for gaps that hold none of its tokens.
@@ -110,10 +110,11 @@ def calibrate(
     others = [slot for case in watched(seen, "reading beside other files") for slot in read_slots(engine, case)]
     if not slots or not others:
         raise InputError("there are no gaps to fit on: give another corpus with --data")
-    weights = [_repeat_weights(others, index) for index in _INDICES]
-    nats = [_nats(_mixed([slot.own for slot in slots], _p(slots, index), weights[index][1])) for index in _INDICES]
+    own = [fit_weights([slot.own for slot in slots], _p(slots, index), N_MATCHES) for index in _INDICES]
+    nats = [_nats(p) for _, p in own]
     best = min(_INDICES, key=nats.__getitem__)
-    workspace_weights, repeat_weights = weights[best]
+    repeat_weights = own[best][0]
+    workspace_weights, _ = fit_weights([slot.beside for slot in others], _p(others, best), N_MATCHES_BESIDE)
     fitted = msgspec.structs.replace(
         engine.infill,
         causal_weight=CAUSAL_WEIGHTS[best],
@@ -186,12 +187,6 @@ def fit_weights(matches: Sequence[Match], p: Floats, n_lengths: int) -> tuple[tu
         weight = _mixing_weight(p[of], repeated[of]) if of.any() else weights[-1] if weights else 0.0
         weights.append(round(weight, 3))
     return tuple(weights), _mixed(matches, p, weights)
-
-
-def _repeat_weights(slots: Sequence[Slot], index: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the weights of what other files repeat and of what the document does, which is mixed in after them."""
-    beside, p = fit_weights([slot.beside for slot in slots], _p(slots, index), N_MATCHES_BESIDE)
-    return beside, fit_weights([slot.own for slot in slots], p, N_MATCHES)[0]
 
 
 def _mixed(matches: Sequence[Match], p: Floats, weights: Sequence[float]) -> Floats:

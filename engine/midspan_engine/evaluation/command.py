@@ -221,8 +221,8 @@ def calibrate_command(
 ) -> None:
     """Fit a checkpoint's vote and confidence.
 
-    On gaps of held-out packages that the other suites leave alone; what files repeat is weighed on packages that it was
-    trained on.
+    On gaps of held-out packages that the other suites leave alone; what other files repeat is weighed on packages that
+    it was trained on.
     """
     files = held_out_files(data or split_path(cache_folder(), "held"), seed, for_calibration=True)
     known = trained_files(trained or split_path(cache_folder(), "train"), seed)
