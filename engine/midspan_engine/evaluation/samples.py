@@ -55,7 +55,8 @@ def as_markdown(samples: Sequence[Sample], min_confidence: float, seed: int) -> 
         "",
         f"{len(samples)} gaps of held-out packages, drawn by seed {seed} and not selected. {n_exact} answers are "
         f"exact; {n_shown} are shown in an editor, those with a confidence of at least {min_confidence:g}.",
-        "`┃` marks the gap in its line; the name ends in the character at which it begins.",
+        "The other files of a package were at hand. `┃` marks the gap in its line; the name ends in the character",
+        "at which it begins.",
     )
     return "\n".join((*head, *(_section(sample, min_confidence) for sample in samples)))
 
