@@ -61,6 +61,7 @@ def start(checkpoint: Path | None, idle_minutes: float | None, weights: str | No
                 progress.console.print(told, highlight=False, soft_wrap=True)
 
         status = asyncio.run(_start(launch, idle_minutes, show))
+        progress.update(bar, completed=status.progress)
     if as_json:
         click.echo(msgspec.json.encode({"engine": status}))
     else:
