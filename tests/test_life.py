@@ -193,7 +193,7 @@ def test_start_shows_and_sets_what_status_tells_and_stop_leaves_nothing(tmp_path
     assert (engine.state, engine.progress, engine.idle_s) == ("ready", 1.0, 300)
     assert engine.budget.startswith("weights ")
     again = midspan(environment, "engine", "start", "--idle-minutes", "7")
-    assert f"Its memory: {engine.budget}." in again.stdout.decode()
+    assert f"Its memory: {engine.budget}." in again.stderr.decode()
     told = midspan(environment, "status").stdout.decode()
     for words in (
         "after 7 min without a fill",

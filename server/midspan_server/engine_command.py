@@ -56,18 +56,16 @@ def start(checkpoint: Path | None, idle_minutes: float | None, weights: str | No
             nonlocal told
             progress.update(bar, completed=status.progress)
             if status.budget and not told and not as_json:
-                # before the weights are read: who sees that it is too much can stop it
+                # before the weights are read, if they take long: who sees that it is too much can stop it
                 told = f"Its memory: {status.budget}."
                 progress.console.print(told, highlight=False, soft_wrap=True)
 
         status = asyncio.run(_start(launch, idle_minutes, show))
-        progress.update(bar, completed=status.progress)
+        show(status)
     if as_json:
         click.echo(msgspec.json.encode({"engine": status}))
     else:
         click.echo(f"The engine is {status.state}: process {status.pid}, {status.checkpoint} on {status.device}.")
-        if status.budget and not told:
-            click.echo(f"Its memory: {status.budget}.")
 
 
 @command.command("stop")
