@@ -41,7 +41,7 @@ class Scene:
         canvas = lay_out([[30, 31], HEAD], [10], 16, hole=MASK, pad=PAD)
         rules = GapRules(embedded_tokens(), BLANK)
         self.order = LeftToRight(Task(canvas, (b"",)), torch.full((1, 10), MASK), rules, infill)
-        self.vote = CausalVote(infill, rules, self.reader, None, PAD)
+        self.vote = CausalVote(infill, rules, self.reader, None, lambda tokens: True, PAD)
         self.z = self.order.constrain(3 * torch.randn(1, 10, self.model.config.vocab_size, generator=generator))
 
     def mixed(self) -> torch.Tensor:
@@ -147,7 +147,7 @@ def test_what_the_document_repeats_is_mixed_into_the_vote() -> None:
     scene = Scene(infill=infill)
     repeats = Repeats([31, 200, 201, 20, 31], [300, 301], end=BLANK, breaks=frozenset(), weights=(0.9,))
     rules = GapRules(embedded_tokens(), BLANK)
-    CausalVote(infill, rules, scene.reader, lambda between, following: repeats, PAD).run_ahead(
+    CausalVote(infill, rules, scene.reader, lambda between, following: repeats, lambda tokens: True, PAD).run_ahead(
         scene.order, lambda: False
     )
     assert scene.order.slots_BG[0, :2].tolist() == [200, 201]

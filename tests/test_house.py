@@ -19,7 +19,7 @@ SOURCE_ROOTS = {"midspan_server": "server", "midspan_engine": "engine", "midspan
 
 # What a client may know of the engine: the words on the wire, how they are framed, what can go wrong, and which
 # commands there are.
-CLIENT_SIDE = {f"midspan_engine.{leaf}" for leaf in ("protocol", "framing", "errors", "commands")}
+CLIENT_SIDE = {f"midspan_engine.{leaf}" for leaf in ("protocol", "framing", "errors", "commands", "said_twice")}
 LEAVES = CLIENT_SIDE | {"midspan_engine.config"}
 
 # The engine from top to bottom; a module imports from its own layer or from those below. What serves requests stands
@@ -33,7 +33,7 @@ ENGINE_LAYERS = (
     ("engine",),
     ("unsettled", "probe"),
     ("echo",),
-    ("length_policy", "side_by_side"),
+    ("length_policy", "side_by_side", "candidates"),
     ("prefix_cache", "denoise"),
     ("causal_vote", "passes"),
     ("prompt", "causal_reader", "repeats", "left_to_right", "entropy_order", "workspace"),
@@ -48,6 +48,7 @@ ENGINE_LAYERS = (
         "accept",
         "tokens",
         "chat",
+        "said_twice",
         "segments",
         "slips",
         "texts",

@@ -52,7 +52,7 @@ class Language:
         return torch.stack([self.next[left.tokens + tuple(likely[:n])] for n in range(len(likely) + 1)]), likely
 
     def best(self, bound: float) -> Beginning | None:
-        return self.rivals.best(list(self.draft.tokens), bound, self.read, lambda: False)
+        return self.rivals.best(list(self.draft.tokens), bound, self.read, lambda tokens: True, lambda: False)
 
     def cheapest(self) -> float:
         """The cost of the most probable text, by trying all."""
@@ -90,8 +90,20 @@ def test_passes_are_limited_and_end_when_nobody_waits() -> None:
         language.best(math.inf)
     assert max(language.n_reads for language in languages) == 2
     left = Language(0)
-    left.rivals.best([], math.inf, left.read, lambda: True)
+    left.rivals.best([], math.inf, left.read, lambda tokens: True, lambda: True)
     assert left.n_reads == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_draft_that_cannot_be_offered_gives_way_to_a_less_probable_text(seed: int) -> None:
+    language = Language(seed, max_passes=1000)
+    draft = language.draft
+    rival = language.rivals.best(
+        list(draft.tokens), math.inf, language.read, lambda tokens: tokens[0] != draft.tokens[0], lambda: False
+    )
+    assert rival is not None
+    assert language.is_whole(rival)
+    assert rival.tokens[0] != draft.tokens[0]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -20,7 +20,7 @@ from midspan_engine.healing import GapRules
 from midspan_engine.left_to_right import LeftToRight
 from midspan_engine.prompt import quote
 from midspan_engine.repeats import Repeats
-from midspan_engine.rivals import Beginning, Rivals
+from midspan_engine.rivals import Beginning, IsWorth, Rivals
 
 RepeatsFor = Callable[[list[int], list[int] | None], Repeats]
 """Takes the tokens between the first gap and one of the gaps, and those between it and the next, None for the last."""
@@ -40,11 +40,12 @@ class CausalVote:
         rules: GapRules,
         reader: CausalReader,
         repeats: RepeatsFor | None,
+        is_worth: IsWorth,
         pad_token_id: int,
     ) -> None:
         assert infill.blank_token_id is not None, "the vote needs to know how a gap ends"
         self._infill, self._blank, self._pad = infill, infill.blank_token_id, pad_token_id
-        self._rules, self._reader, self._repeats_for = rules, reader, repeats
+        self._rules, self._reader, self._repeats_for, self._is_worth = rules, reader, repeats, is_worth
         self._repeats: dict[tuple[int, int], Repeats] = {}
         """By row and gap: what stands in the gaps before one may be repeated in it."""
         self._rivals: Rivals | None = None
@@ -134,11 +135,14 @@ class CausalVote:
         return p_V
 
     def seek_rival(self, order: LeftToRight, is_stopped: Callable[[], bool], tell: Callable[[], None]) -> None:
-        """Commits a text that was passed over, if the encoder finds one more probable than what the gap holds."""
+        """Commits a text that was passed over, if the encoder finds one more probable than what the gap holds.
+
+        Any other one counts as more probable where that could not be offered.
+        """
         if self._rivals is None:
             return
         draft, task = order.beginning(0, 0), order.task
-        bound = draft.cost if order.is_done else math.inf
+        bound = draft.cost if order.is_done and self._is_worth(draft.tokens) else math.inf
         if task.min_probability > 0:
             bound = min(bound, -math.log(task.min_probability))
 
@@ -153,7 +157,7 @@ class CausalVote:
                 p_DV[slot] = self._going_on(self._probabilities(z_V, order, 0, 0, before), before, task.required[0])
             return p_DV, likely
 
-        rival = self._rivals.best(list(draft.tokens), bound, read, is_stopped)
+        rival = self._rivals.best(list(draft.tokens), bound, read, self._is_worth, is_stopped)
         if rival is not None:
             order.take_back(0, 0)
             for token, probability in zip(rival.tokens, rival.probabilities, strict=True):

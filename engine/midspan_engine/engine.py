@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 import torch
 
 from midspan_engine.budget import wished_weights
+from midspan_engine.candidates import Offer
 from midspan_engine.causal_reader import CausalReader
 from midspan_engine.causal_vote import CausalVote
-from midspan_engine.chat import Chat, cut_drift
+from midspan_engine.chat import Chat
 from midspan_engine.config import (
     GenerationConfig,
     InfillConfig,
@@ -23,7 +23,7 @@ from midspan_engine.config import (
     load_model_config,
 )
 from midspan_engine.cpu import cpu_dtype
-from midspan_engine.denoise import Settled, Settling, begin, go_on
+from midspan_engine.denoise import Settling, begin, go_on
 from midspan_engine.device import serving_device
 from midspan_engine.echo import Echo
 from midspan_engine.errors import Cancelled, CheckpointError
@@ -37,7 +37,7 @@ from midspan_engine.passes import Passes, alone
 from midspan_engine.prefix_cache import PrefixCache
 from midspan_engine.probe import Probe
 from midspan_engine.prompt import Prompt, build_prompt
-from midspan_engine.protocol import Candidate, Draft, Fill, Filled, Lend, Slot, Stats
+from midspan_engine.protocol import Draft, Fill, Filled, Lend, Slot, Stats
 from midspan_engine.repeats import Repeats, Source
 from midspan_engine.texts import NOTHING
 from midspan_engine.tokens import Tokens
@@ -235,17 +235,18 @@ class Engine:
             language = request.language or "this language"
             return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {language}")
         prompt, settling = self._canvas(request, received)
+        offer = Offer(self.tokens, self.infill, self.generation, prompt, request.parts)
         n_carried = settling.n_steps + settling.n_encoder_steps
         started = time.perf_counter()
         try:
             cache, n_encoded = self.prefixes.encode(request.document, prompt.context, is_cancelled)
             encoded = time.perf_counter()
-            outcome = yield from self._denoise(request, prompt, cache, settling, is_cancelled, on_draft)
+            outcome = yield from self._denoise(request, offer, cache, settling, is_cancelled, on_draft)
         except Cancelled:
             self._unsettled.keep(request, prompt, settling)
             raise
         ended = time.perf_counter()
-        candidates = self._candidates(prompt, outcome.settled)[: max(1, request.n_candidates)]
+        candidates = offer.candidates(outcome.settled)[: max(1, request.n_candidates)]
         stats = Stats(
             ms=(ended - received) * 1e3,
             steps=outcome.n_steps,
@@ -284,7 +285,7 @@ class Engine:
     def _denoise(
         self,
         request: Fill,
-        prompt: Prompt,
+        offer: Offer,
         cache: KVCache,
         settling: Settling,
         is_cancelled: Callable[[], bool],
@@ -301,11 +302,11 @@ class Engine:
         is_begun = settling.n_steps + settling.n_encoder_steps > 0
         is_simple = len(request.parts) == 2 and not request.held and not is_begun
         policy = _POLICIES[self.infill.finds_length if is_simple else "fixed"](means)
-        vote = self._vote(request, prompt, cache)
-        filling = Filling(prompt, settling, request.parts[-1], cache, is_cancelled, on_step, vote)
+        vote = self._vote(request, offer, cache)
+        filling = Filling(offer.prompt, settling, request.parts[-1], cache, is_cancelled, on_step, vote)
         return (yield from policy.fill(filling))
 
-    def _vote(self, request: Fill, prompt: Prompt, cache: KVCache) -> CausalVote | None:
+    def _vote(self, request: Fill, offer: Offer, cache: KVCache) -> CausalVote | None:
         infill = self.infill
         if infill.causal_weight == 0 or infill.finds_length != "blanks":
             return None
@@ -316,14 +317,13 @@ class Engine:
             beside = Source(*workspace.besides(request.file), infill.workspace_weights)
 
         def repeats(between: list[int], following: list[int] | None) -> Repeats:
-            after = prompt.after if following is None else [*following, NOTHING, *prompt.after]
-            before = [*prompt.before, *between]
+            after = offer.prompt.after if following is None else [*following, NOTHING, *offer.prompt.after]
+            before = [*offer.prompt.before, *between]
             return Repeats(before, after, end=blank, breaks=breaks, weights=weights, beside=beside)
 
         reader = CausalReader(self.model, cache)
-        return CausalVote(
-            infill, self.rules, reader, repeats if weights or beside else None, self.tokens.pad_token_id or 0
-        )
+        repeated = repeats if weights or beside else None
+        return CausalVote(infill, self.rules, reader, repeated, offer.is_worth, self.tokens.pad_token_id or 0)
 
     def _slots(self, order: Order) -> tuple[Slot, ...]:
         canvas = order.task.canvas
@@ -337,48 +337,3 @@ class Engine:
                 text = self.tokens.decode([int(order.draft_BG[0, index])])
                 slots.append(Slot(text, False, bool(order.accepted_BG[0, index]), float(order.entropy_BG[0, index])))
         return tuple(slots)
-
-    def _candidates(self, prompt: Prompt, canvases: Sequence[Settled]) -> list[Candidate]:
-        """Contracts the blanks, takes the healed text off, drops duplicates and broken text; best first.
-
-        Of a draft that was cut off, each gap keeps its accepted slots from the left.
-        """
-        found: dict[tuple[str, ...], Candidate] = {}
-        for settled in canvases:
-            for candidate in self._of_canvas(prompt, settled):
-                known = found.setdefault(candidate.gaps, candidate)
-                found[candidate.gaps] = max(known, candidate, key=lambda each: each.confidence)
-        return sorted(found.values(), key=lambda each: -each.confidence)
-
-    def _of_canvas(self, prompt: Prompt, settled: Settled) -> Iterator[Candidate]:
-        sizes = [len(gap) for gap in settled.canvas.gaps]
-        kept_BG = torch.ones_like(settled.accepted_BG) if settled.is_complete else settled.accepted_BG
-        for draft_G, kept_G, confidence_G in zip(settled.draft_BG, kept_BG, settled.confidence_BG, strict=True):
-            n_kept = [int(kept.long().cumprod(0).sum()) for kept in kept_G.split(sizes)]
-            ids = [draft[:n].tolist() for draft, n in zip(draft_G.split(sizes), n_kept, strict=True)]
-            texts = [
-                self._text(slots, required, settled.is_complete, prompt.fence)
-                for slots, required in zip(ids, prompt.required, strict=True)
-            ]
-            gaps = tuple(text for text in texts if text is not None)
-            if len(gaps) == len(texts):
-                of_gaps = [float(c[:n].prod()) for c, n in zip(confidence_G.split(sizes), n_kept, strict=True)]
-                each = tuple(min(1.0, p) ** self.infill.confidence_power for p in of_gaps)
-                yield Candidate(gaps=gaps, confidence=math.prod(each), confidences=each, complete=settled.is_complete)
-
-    def _text(self, ids: list[int], required: bytes, is_complete: bool, fence: str) -> str | None:
-        """Returns what a gap's tokens add to its healed text; None when they do not repeat that or are no UTF-8.
-
-        Of a reply in a conversation what comes behind its end is left out.
-        """
-        if fence:
-            ids = list(takewhile(lambda token: token not in self.generation.eos_token_ids, ids))
-        spelled = b"".join(self.tokens.spellings[token] for token in ids)
-        if not spelled.startswith(required):
-            return None
-        try:
-            text = spelled[len(required) :].decode()
-            return cut_drift(text, fence) if fence else text
-        except UnicodeDecodeError as error:
-            is_cut = not is_complete and error.reason == "unexpected end of data"
-            return spelled[len(required) :][: error.start].decode() if is_cut else None

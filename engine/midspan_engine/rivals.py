@@ -46,6 +46,10 @@ Read = Callable[[Beginning], tuple[torch.Tensor, list[int]]]
 D leaves at least one slot of the gap free."""
 
 
+IsWorth = Callable[[Sequence[int]], bool]
+"""Tells whether the tokens of a whole text can be offered."""
+
+
 class Rivals:
     """What was passed over in one gap of `n_slots` slots, whose text `end` ends, and a search of `max_passes`."""
 
@@ -58,8 +62,10 @@ class Rivals:
         for beginning in _branches(left, p_V, taken):
             self._passed_over[beginning.tokens] = beginning
 
-    def best(self, draft: list[int], bound: float, read: Read, is_stopped: Callable[[], bool]) -> Beginning | None:
-        """Returns the most probable whole text that costs less than `bound` nats, None when there is none or no time.
+    def best(
+        self, draft: list[int], bound: float, read: Read, is_worth: IsWorth, is_stopped: Callable[[], bool]
+    ) -> Beginning | None:
+        """Returns the most probable text worth offering that costs less than `bound` nats, None without one or time.
 
         `draft` is what the gap holds, of which no beginning is a rival.
         """
@@ -71,7 +77,8 @@ class Rivals:
             if beginning.cost >= bound:
                 return
             if beginning.tokens[-1] == self._end or len(beginning.tokens) == self._n_slots:
-                found, bound = beginning, beginning.cost
+                if is_worth(beginning.tokens):
+                    found, bound = beginning, beginning.cost
             else:
                 heappush(heap, beginning)
 
