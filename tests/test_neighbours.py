@@ -62,10 +62,15 @@ def test_it_keeps_within_its_budget() -> None:
 def test_what_is_not_found_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     here = opened("a.py", "from b import price_of\n" + HERE)
     documents = by_uri(here, opened("b.py", PRICES))
+    late, in_time = Neighbours(), Neighbours()
+    for neighbours in (late, in_time):
+        neighbours.places.note(opened("b.py", PRICES).uri, 1)
     monkeypatch.setattr("midspan_server.neighbours.TIME_S", -1.0)
-    assert Neighbours().gather(here, 5, documents, SETTINGS) == ""
+    assert late.gather(here, 5, documents, SETTINGS) == ""
     monkeypatch.setattr("midspan_server.neighbours.TIME_S", math.inf)
-    assert Neighbours().gather(here, 5, documents, SETTINGS).startswith("def price_of(item): ...\n\n" + PRICES)
+    found = in_time.gather(here, 5, documents, SETTINGS)
+    assert found.startswith("def price_of(item): ...\n\n" + PRICES)
+    assert found.endswith("\n" + PRICES + "\n"), "once as similar, once as just edited"
 
 
 def test_it_stays_the_same_while_one_types_in_a_place() -> None:

@@ -52,7 +52,7 @@ class Neighbours:
         texts = {other.paths[0] if other.paths else uri: other.snapshot.text for uri, other in others.items()}
         heads = imported(document.snapshot.text, texts, budget // 4, time.perf_counter() + TIME_S)
         snapshots = {uri: other.snapshot for uri, other in others.items()}
-        changed = self.places.recent(snapshots, budget // 4)
+        changed = self.places.recent(snapshots, budget // 4, time.perf_counter() + TIME_S)
         room = budget - len(heads) - len(changed)
         alike = similar(document.snapshot, line, list(snapshots.values()), room, time.perf_counter() + TIME_S)
         return heads + alike + changed

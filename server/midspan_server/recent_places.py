@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping
 
@@ -27,10 +28,15 @@ class RecentPlaces:
             self._places.remove(place)
         self._places.append((uri, line))
 
-    def recent(self, others: Mapping[str, Snapshot], budget: int) -> str:
-        """Returns the lines around the places in these documents, the newest one last, within so many characters."""
+    def recent(self, others: Mapping[str, Snapshot], budget: int, deadline_s: float) -> str:
+        """Returns the lines around the places in these documents, the newest one last, within so many characters.
+
+        What has been found at the deadline, a time of `time.perf_counter`, counts.
+        """
         text = ""
         for uri, line in reversed(self._places):
+            if time.perf_counter() > deadline_s:
+                break
             if (snapshot := others.get(uri)) is not None:
                 window = lines_of(snapshot, line - N_AROUND, line + N_AROUND + 1)
                 if window.strip() and len(window) + len(text) <= budget:
