@@ -20,6 +20,7 @@ from midspan_kernels.counter_random import random_bits
 from midspan_kernels.norm import residual_norm, rms_norm
 from midspan_kernels.random_tokens import random_tokens
 from midspan_kernels.rotary import normed_rotate, rotary_angles, rotary_frequencies
+from midspan_kernels.row_logits import RowLogits
 from midspan_kernels.row_samples import row_samples
 from midspan_kernels.row_statistics import row_statistics
 from midspan_kernels.soft_embedding import soft_embedding
@@ -129,7 +130,7 @@ def test_heads_are_normalised_and_turned_as_by_the_reference(
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_tokens", "n_hidden"), [(1, 7, 5), (3, 1000, 130), (20, 2 * 64 * 11 + 1, 64), (70, 65, 200)]
+    ("n_rows", "n_tokens", "n_hidden"), [(1, 7, 5), (3, 1000, 130), (20, 2 * 32 * 11 + 1, 64), (70, 65, 200)]
 )
 @pytest.mark.parametrize("n_programs", [2, split_soft_embedding.PROGRAMS])
 def test_soft_embeddings_are_the_references(
@@ -147,8 +148,8 @@ def test_soft_embeddings_are_the_references(
     if n_rows > 1:
         logits[0, : n_tokens - 1] = -torch.inf  # pieces without a token, and one token alone
     weight = memory.hold(random(n_tokens, n_hidden, seed=2))
-    compare(soft_embedding, logits, weight)
-    compare(soft_embedding, logits[:, None], weight)
+    compare(soft_embedding, RowLogits(logits), weight)
+    compare(soft_embedding, RowLogits(logits[:, None], cap=5.0, temperature=0.4), weight)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +166,42 @@ def test_rows_have_the_statistics_and_the_draw_of_the_reference(
         logits[1] = -torch.inf
         logits[1, -1] = 3.0  # one token alone
     seed = torch.arange(n_rows) * 987654321987 - 5
-    for operation in (row_statistics, lambda z: row_samples(z, memory.hold(seed))):
+    for operation in (row_statistics, lambda z: row_samples(RowLogits(z), memory.hold(seed))):
         monkeypatch.setenv(VARIABLE, "reference")
         expected = operation(logits)
         monkeypatch.setenv(VARIABLE, "triton")
         found = operation(logits)
         for name, wanted in expected._asdict().items():
             torch.testing.assert_close(getattr(found, name), wanted, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cap", [None, 30.0])
+@pytest.mark.parametrize("temperature", [0.4, 1.0])
+def test_logits_are_capped_then_divided_and_what_is_ruled_out_stays_so(
+    memory: Memory,
+    compare: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    cap: float | None,
+    temperature: float,
+) -> None:
+    n_tokens = BLOCK_TOKENS + 9
+    z = memory.hold(random(4, n_tokens, seed=1, scale=12.0).to(dtype))
+    z[0] = -torch.inf
+    z[0, 9], z[0, -2] = -28.0, -27.0  # all others would be more probable at -cap
+    z[1, 7], z[1, 8] = 1e4, -1e4
+    z[2, 2:5] = -torch.inf
+    logits, seed = RowLogits(z, cap, temperature), memory.hold(torch.arange(4) - 2)
+    monkeypatch.setenv(VARIABLE, "reference")
+    expected = row_samples(logits, seed)
+    monkeypatch.setenv(VARIABLE, "triton")
+    found = row_samples(logits, seed)
+    for name, wanted in expected._asdict().items():
+        torch.testing.assert_close(getattr(found, name), wanted, rtol=1e-4, atol=1e-5, msg=name)
+    assert found.argmax[:2].tolist() == [n_tokens - 2, 7]
+    weight = memory.hold(random(n_tokens, 33, seed=2))
+    compare(soft_embedding, logits, weight)
 
 
 @pytest.mark.parametrize("n_tokens", [11, 262144])
@@ -184,8 +214,9 @@ def test_a_row_that_holds_no_numbers_shows_in_its_entropy(memory: Memory, monkey
     logits[0], logits[1, 5] = torch.nan, torch.nan
     for wish in ("reference", "triton"):
         monkeypatch.setenv(VARIABLE, wish)
-        drawn = row_samples(logits, memory.hold(torch.arange(3)))
-        assert drawn.entropy.isnan().tolist() == [True, True, False], wish
+        for cap in (None, 30.0):
+            drawn = row_samples(RowLogits(logits, cap), memory.hold(torch.arange(3)))
+            assert drawn.entropy.isnan().tolist() == [True, True, False], (wish, cap)
 
 
 def test_the_noise_is_tritons_own(memory: Memory) -> None:

@@ -20,6 +20,7 @@ from midspan_engine.left_to_right import LeftToRight
 from midspan_engine.order import Task
 from midspan_engine.protocol import Draft, Fill
 from midspan_engine.repeats import Repeats
+from midspan_kernels.row_logits import RowLogits
 from tiny_engine import BLANKS, embedded_tokens, fill, tiny_engine, tiny_model
 
 WEIGHT = 0.6
@@ -42,7 +43,8 @@ class Scene:
         rules = GapRules(embedded_tokens(), BLANK)
         self.order = LeftToRight(Task(canvas, (b"",)), torch.full((1, 10), MASK), rules, infill)
         self.vote = CausalVote(infill, rules, self.reader, None, lambda tokens: True, PAD)
-        self.z = self.order.constrain(3 * torch.randn(1, 10, self.model.config.vocab_size, generator=generator))
+        z_1GV = 3 * torch.randn(1, 10, self.model.config.vocab_size, generator=generator)
+        self.z = self.order.constrain(RowLogits(z_1GV)).z
 
     def mixed(self) -> torch.Tensor:
         return self.vote.mix(self.z, self.order)

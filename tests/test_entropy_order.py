@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from midspan_engine.accept import temperature
 from midspan_engine.canvas import lay_out
 from midspan_engine.config import GenerationConfig
 from midspan_engine.denoise import Settled, Settling, denoise
@@ -25,6 +26,8 @@ from midspan_engine.order import Task
 from midspan_engine.passes import alone
 from midspan_engine.sampler import Counted, InTurn, Sampler
 from midspan_engine.side_by_side import denoise_side_by_side
+from midspan_kernels.choice import VARIABLE
+from midspan_kernels.row_logits import RowLogits, capped
 from tiny_engine import REFERENCE, embedded_tokens, tiny_model
 
 RESTLESS = GenerationConfig(max_denoising_steps=9)
@@ -143,12 +146,66 @@ def test_a_canvas_that_is_gone_on_from_forgets_what_it_was_told_before() -> None
     certain_BGV = torch.zeros(1, 6, 4096)
     certain_BGV[..., embedded_tokens().encode("self")[0]] = 60.0
     for _ in range(2):
-        order.advance(order.constrain(certain_BGV.clone()))
+        order.advance(order.constrain(RowLogits(certain_BGV.clone())))
     order.go_on(replace(order.task, required=(b"self",)))
     assert not order.is_done
-    order.advance(order.constrain(certain_BGV.clone()))
+    order.advance(order.constrain(RowLogits(certain_BGV.clone())))
     order.conclude()
     assert order.is_done, "what follows is judged by all drafts, as it would have been"
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_a_step_reads_capped_logits_at_its_temperature_without_what_the_rules_forbid(
+    kind: type[Sampler], dtype: torch.dtype
+) -> None:
+    order = settling_of(task_of(0), kind, 0, RESTLESS).order
+    assert isinstance(order, EntropyOrder)
+    z_BGV = (20 * torch.randn(1, 6, 4096, generator=torch.Generator().manual_seed(1))).to(dtype)
+    for n_left in (RESTLESS.max_denoising_steps, RESTLESS.max_denoising_steps - 1):
+        expected = capped(z_BGV, 30.0) / temperature(RESTLESS, n_left)
+        logits = order.constrain(RowLogits(z_BGV.clone(), cap=30.0))
+        values = logits.values()
+        is_allowed = values != -torch.inf
+        assert torch.equal(values[is_allowed], expected[is_allowed])
+        assert 0 < is_allowed[0, 0].sum() < 50, "which spell what is required"
+        assert not is_allowed.all(-1).any()
+        order.advance(logits)
+
+
+class NoCopy(TorchDispatchMode):
+    """Refuses operations that give rows [1, 6, 4096], as many as a step has, unless in place; the head may."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        held = {x.untyped_storage()._cdata for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor)}
+        for made in tree_flatten(found)[0]:
+            is_large = isinstance(made, torch.Tensor) and made.shape[-1:] == (4096,) and made.numel() == 6 * 4096
+            is_new = is_large and made.untyped_storage()._cdata not in held
+            assert not is_new or func is torch.ops.aten.linear.default, f"{func} copies the rows"
+        return found
+
+
+def test_where_kernels_run_a_step_reads_the_rows_as_the_head_left_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setenv(VARIABLE, "triton")
+    launched: list[str] = []
+    monkeypatch.setattr(triton.JITFunction, "run", lambda kernel, *args, **about: launched.append(kernel.__module__))
+    with torch.device("meta"):
+        model = DiffusionGemma(tiny_model().config).bfloat16()
+    order = settling_of(task_of(0), Counted, 1, SETTLING, "meta").order
+    with torch.inference_mode():
+        order.constrain(RowLogits(torch.empty(1, 6, 4096, device="meta")))  # what is required goes there once
+        launched.clear()
+        with NoCopy():
+            hidden_BGH = torch.empty(1, 6, model.config.hidden_size, dtype=torch.bfloat16, device="meta")
+            logits = order.constrain(model.row_logits(hidden_BGH))
+            order.advance(logits)
+            model.soften(*logits)
+    assert (logits.z.dtype, logits.cap) == (torch.bfloat16, 30.0)
+    kernels = ["split_statistics", "fused_random_tokens", "split_soft_embedding"]
+    assert launched == [f"midspan_kernels.{name}" for name in kernels]
 
 
 class NoTransfer(TorchDispatchMode):
@@ -166,11 +223,11 @@ def test_no_step_takes_anything_from_the_device_or_brings_anything_there() -> No
     """The meta device holds no data, so that nothing can be read from it."""
     order = settling_of(task_of(0, n_rows=2), Counted, 1, SETTLING, "meta").order
     for step in range(3):
-        z_BGV = torch.empty(2, 6, 4096, device="meta")
+        logits = RowLogits(torch.empty(2, 6, 4096, device="meta", dtype=torch.bfloat16), cap=30.0)
         if step == 0:
-            order.advance(order.constrain(z_BGV))  # what is required goes there once
+            order.advance(order.constrain(logits))  # what is required goes there once
             continue
         with NoTransfer():
-            order.advance(order.constrain(z_BGV))
+            order.advance(order.constrain(logits))
     assert order.slots_BG.device.type == "meta"
     assert math.prod(order.draft_BG.shape) == 12

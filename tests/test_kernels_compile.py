@@ -21,6 +21,7 @@ from midspan_kernels.norm import residual_norm, rms_norm
 from midspan_kernels.packed import Packed
 from midspan_kernels.random_tokens import random_tokens
 from midspan_kernels.rotary import normed_rotate
+from midspan_kernels.row_logits import RowLogits
 from midspan_kernels.row_samples import row_samples
 from midspan_kernels.row_statistics import row_statistics
 from midspan_kernels.soft_embedding import soft_embedding
@@ -61,12 +62,13 @@ def normalise() -> None:
 
 def sample() -> None:
     for n_rows in (12, 24, 64):
-        logits = meta(n_rows, VOCABULARY, dtype=torch.float32)
-        row_statistics(logits)
         seed = meta(n_rows, dtype=torch.int64)
-        row_samples(logits, seed)
         random_tokens(seed, VOCABULARY)
-        soft_embedding(logits, meta(VOCABULARY, HIDDEN))
+        plain = meta(n_rows, VOCABULARY, dtype=torch.float32)
+        row_statistics(plain)
+        for logits in (RowLogits(plain), RowLogits(meta(n_rows, VOCABULARY), cap=30.0, temperature=0.8)):
+            row_samples(logits, seed)
+            soft_embedding(logits, meta(VOCABULARY, HIDDEN))
 
 
 def route() -> None:

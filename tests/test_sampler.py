@@ -9,6 +9,7 @@ import torch
 
 from midspan_engine.sampler import Counted, InTurn, Sampler, sampler_for
 from midspan_kernels.choice import VARIABLE
+from midspan_kernels.row_logits import RowLogits
 from tiny_engine import BLANKS, REFERENCE
 
 CPU = torch.device("cpu")
@@ -27,8 +28,8 @@ def chi_square(drawn: torch.Tensor, p_V: torch.Tensor) -> float:
 
 
 def drawn(sampler: Sampler, z_V: torch.Tensor, n_steps: int) -> torch.Tensor:
-    z_BGV = z_V.expand(N_ROWS, N_SLOTS, -1)
-    return torch.stack([sampler.draw(z_BGV, step)[1] for step in range(1, n_steps + 1)])
+    logits = RowLogits(z_V.expand(N_ROWS, N_SLOTS, -1))
+    return torch.stack([sampler.draw(logits, step)[1] for step in range(1, n_steps + 1)])
 
 
 @both
@@ -67,8 +68,8 @@ def test_what_a_slot_draws_depends_neither_on_rows_beside_it_nor_on_how_many_slo
     z_BGV = 2 * torch.randn(3, 12, 50, generator=torch.Generator().manual_seed(1))
     sampler = Counted(7, REFERENCE, 50, CPU)
     for step in (1, 2):
-        statistics, sampled = sampler.draw(z_BGV, step)
-        fewer, sampled_fewer = sampler.draw(z_BGV[:1, :5], step)
+        statistics, sampled = sampler.draw(RowLogits(z_BGV), step)
+        fewer, sampled_fewer = sampler.draw(RowLogits(z_BGV[:1, :5]), step)
         assert torch.equal(sampled[:1, :5], sampled_fewer)
         assert torch.equal(statistics.argmax[:1, :5], fewer.argmax)
         noise, noise_fewer = (sampler.noise(shape, step) for shape in ((3, 12), (1, 5)))

@@ -25,6 +25,7 @@ from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.order import Order, Task
 from midspan_engine.passes import Passes, WantedPass, alone
 from midspan_engine.sampler import sampler_for
+from midspan_kernels.row_logits import RowLogits
 
 
 @dataclass(slots=True)
@@ -147,19 +148,19 @@ def settle(
         known_BC[:, gap_slots] = order.known_BG
         soft_BCH = condition(model, canvas_BC, known_BC, gap_slots, settling.soft_BGH)
         began = time.perf_counter()
-        z_BGV = yield WantedPass(canvas_BC, cache, soft_BCH, task.canvas.gap_slots)
+        logits = yield WantedPass(canvas_BC, cache, soft_BCH, task.canvas.gap_slots)
         decoder_s += time.perf_counter() - began
-        z_BGV = order.constrain(z_BGV)
+        logits = order.constrain(logits)
         if vote is None:
-            order.advance(z_BGV)
+            order.advance(logits)
         else:
-            from_left.advance(vote.mix(z_BGV, from_left), leftmost_only=True)
+            from_left.advance(RowLogits(vote.mix(logits.z, from_left)), leftmost_only=True)
         settling.n_steps += 1
         tell()
         if order.is_hopeless:
             break
         if not order.is_done:
-            settling.soft_BGH = model.soften(z_BGV)
+            settling.soft_BGH = model.soften(*logits)
     if vote is not None and (order.is_done or order.is_hopeless):
         vote.seek_rival(from_left, is_late, tell_ahead)
     order.conclude()

@@ -16,6 +16,7 @@ from midspan_engine.healing import Allowance, GapRules
 from midspan_engine.order import Order, Task
 from midspan_engine.sampler import Sampler
 from midspan_engine.step_reports import StepReport, StepReports
+from midspan_kernels.row_logits import RowLogits
 
 
 class EntropyOrder(Order):
@@ -60,26 +61,27 @@ class EntropyOrder(Order):
         self._allowances.clear()
         self._reports.forget()
 
-    def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns temperature-divided logits with the tokens forbidden that the gaps' rules exclude, in place."""
-        z_BGV /= temperature(self._generation, self._generation.max_denoising_steps - len(self._drafts))
+    def constrain(self, logits: RowLogits) -> RowLogits:
+        """Returns the logits at this step's temperature with the tokens forbidden that the gaps' rules exclude."""
+        n_left = self._generation.max_denoising_steps - len(self._drafts)
+        logits = self._sampler.readable(logits._replace(temperature=float(temperature(self._generation, n_left))))
         if self._rules is None:
-            return z_BGV
+            return logits
         sizes = [len(gap) for gap in self.task.canvas.gaps]
         if not self._allowances:
             for required, size in zip(self.task.required, sizes, strict=True):
-                asked = required, self.task.single_line, size, z_BGV.shape[-1], z_BGV.device
+                asked = required, self.task.single_line, size, logits.z.shape[-1], logits.z.device
                 self._allowances.append(self._rules.allowance(*asked))
-        for z_GV in z_BGV:
+        for z_GV in logits.z:
             for z, allowance in zip(z_GV.split(sizes), self._allowances, strict=True):
                 allowance.constrain(z)
-        return z_BGV
+        return logits
 
-    def advance(self, z_BGV: torch.Tensor) -> None:
+    def advance(self, logits: RowLogits) -> None:
         """Accepts the most certain slots, renoises the others, and applies the stop rule."""
-        n_rows, n_slots, _ = z_BGV.shape
+        n_rows, n_slots, _ = logits.z.shape
         step = len(self._drafts) + 1
-        statistics, sampled_BG = self._sampler.draw(z_BGV, step)
+        statistics, sampled_BG = self._sampler.draw(logits, step)
         self.draft_BG, self.entropy_BG, self.confidence_BG = statistics
         self._drafts.append(statistics.argmax)
         self.accepted_BG = entropy_bound(statistics.entropy, self._generation.entropy_bound)

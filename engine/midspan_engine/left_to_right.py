@@ -16,6 +16,7 @@ from midspan_engine.errors import NO_NUMBERS, EngineError
 from midspan_engine.healing import GapRules
 from midspan_engine.order import Order, Task
 from midspan_engine.rivals import Beginning
+from midspan_kernels.row_logits import RowLogits, capped
 from midspan_kernels.row_statistics import row_statistics
 
 
@@ -63,19 +64,21 @@ class LeftToRight(Order):
                         self._half_given[row, gap] = slot
                     self._commit(row, gap, slot, token, 1.0 if is_given else float(self.confidence_BG[row, slot]))
 
-    def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns the logits with what the gaps' rules exclude forbidden in open slots; changes them in place."""
+    def constrain(self, logits: RowLogits) -> RowLogits:
+        """Returns capped logits, fp32, with what the gaps' rules exclude forbidden in open slots."""
+        z_BGV = capped(logits.z, logits.cap)
         for row, z_GV in enumerate(z_BGV):
             for gap, span in enumerate(self._spans):
                 still_open_GV = z_GV[self._frontiers[row][gap] : span.stop]
                 self._rules.constrain(still_open_GV, self._required[row][gap], self.task.single_line)
-        return z_BGV
+        return RowLogits(z_BGV)
 
-    def advance(self, z_BGV: torch.Tensor, leftmost_only: bool = False) -> None:
+    def advance(self, logits: RowLogits, leftmost_only: bool = False) -> None:
         """Commits the next run of each gap, or of the leftmost open one, by the constrained logits of this step.
 
         Raises EngineError when they are no numbers.
         """
+        z_BGV = logits.z
         statistics = row_statistics(z_BGV)
         if statistics.entropy.isnan().any():
             raise EngineError(NO_NUMBERS)

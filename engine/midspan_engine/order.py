@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from midspan_engine.canvas import Canvas
+from midspan_kernels.row_logits import RowLogits
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ class Order(ABC):
         self.task = task
 
     @abstractmethod
-    def constrain(self, z_BGV: torch.Tensor) -> torch.Tensor:
-        """Returns logits with forbidden tokens at -inf, divided by the temperature; may change them in place."""
+    def constrain(self, logits: RowLogits) -> RowLogits:
+        """Returns logits [B, G, V] at this step's temperature, forbidden tokens at -inf; may change them in place."""
 
     @abstractmethod
-    def advance(self, z_BGV: torch.Tensor) -> None:
+    def advance(self, logits: RowLogits) -> None:
         """Takes one step's constrained logits."""

@@ -14,6 +14,7 @@ import torch
 
 from midspan_engine.kv import KVCache
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
+from midspan_kernels.row_logits import RowLogits
 
 T = TypeVar("T")
 
@@ -27,10 +28,10 @@ class WantedPass:
     soft_BCH: torch.Tensor
     slots: Sequence[int]
 
-    def make(self, model: DiffusionGemma) -> torch.Tensor:
-        """Returns the logits [B, S, V] of the wanted slots."""
+    def make(self, model: DiffusionGemma) -> RowLogits:
+        """Returns the logits [B, S, V] of the wanted slots, which may be changed in place."""
         slots_S = indices(self.slots, self.canvas_BC.device)
-        return model.logits(model.decode(self.canvas_BC, self.cache, self.soft_BCH, slots_S))
+        return model.row_logits(model.decode(self.canvas_BC, self.cache, self.soft_BCH, slots_S))
 
 
 def indices(slots: Sequence[int], device: torch.device) -> torch.Tensor:
@@ -39,7 +40,7 @@ def indices(slots: Sequence[int], device: torch.device) -> torch.Tensor:
     return slots_S.to(device, non_blocking=True)
 
 
-Passes = Generator[WantedPass, torch.Tensor, T]
+Passes = Generator[WantedPass, RowLogits, T]
 """Work of which T comes; whoever drives it does so in torch's inference mode."""
 
 

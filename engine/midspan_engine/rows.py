@@ -19,6 +19,7 @@ from midspan_engine.job_queue import Job
 from midspan_engine.models.diffusion_gemma import DiffusionGemma
 from midspan_engine.passes import Passes, WantedPass, indices
 from midspan_engine.protocol import Failed, Filled
+from midspan_kernels.row_logits import RowLogits
 
 Answer = Filled | Failed
 
@@ -56,7 +57,7 @@ class Rows:
         of_width: defaultdict[int, list[Job]] = defaultdict(list)
         for job in self._rows:
             of_width[self._rows[job][1].canvas_BC.shape[1]].append(job)
-        made: dict[Job, torch.Tensor | Exception] = {}
+        made: dict[Job, RowLogits | Exception] = {}
         for jobs in of_width.values():
             made |= zip(jobs, self._made([self._rows[job][1] for job in jobs]), strict=True)
         fills = {job: fill for job, (fill, _) in self._rows.items()}
@@ -72,7 +73,7 @@ class Rows:
         except StopIteration as done:
             self._on_done(job, done.value)
 
-    def _made(self, wanted: Sequence[WantedPass]) -> list[torch.Tensor | Exception]:
+    def _made(self, wanted: Sequence[WantedPass]) -> list[RowLogits | Exception]:
         """Returns what each fill is sent, all over canvases of one width: they share a pass.
 
         Where that fails, each has one of its own, or the error of that.
@@ -90,7 +91,7 @@ class Rows:
         return [made for each in wanted for made in self._made([each])]
 
 
-def together(model: DiffusionGemma, wanted: Sequence[WantedPass]) -> list[torch.Tensor]:
+def together(model: DiffusionGemma, wanted: Sequence[WantedPass]) -> list[RowLogits]:
     """Makes passes over canvases of one width as one, and returns what each of them would have returned."""
     device = wanted[0].canvas_BC.device
     slots = sorted({slot for each in wanted for slot in each.slots})
@@ -105,6 +106,8 @@ def together(model: DiffusionGemma, wanted: Sequence[WantedPass]) -> list[torch.
         for each, rows_BWH in zip(wanted, torch.split(hidden_BWH, n_rows), strict=True)
     ]
     # the head, the largest matrix of all, is read once, too
-    z_TV = model.logits(torch.cat([each_BSH.flatten(0, 1) for each_BSH in hidden]))
-    of_each = torch.split(z_TV, [each_BSH.shape[0] * each_BSH.shape[1] for each_BSH in hidden])
-    return [z_RV.view(*each_BSH.shape[:2], -1) for z_RV, each_BSH in zip(of_each, hidden, strict=True)]
+    logits = model.row_logits(torch.cat([each_BSH.flatten(0, 1) for each_BSH in hidden]))
+    of_each = torch.split(logits.z, [each_BSH.shape[0] * each_BSH.shape[1] for each_BSH in hidden])
+    return [
+        logits._replace(z=z_RV.view(*each_BSH.shape[:2], -1)) for z_RV, each_BSH in zip(of_each, hidden, strict=True)
+    ]

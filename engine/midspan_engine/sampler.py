@@ -16,6 +16,7 @@ from midspan_engine.errors import NO_NUMBERS, EngineError
 from midspan_engine.noise import draw_noise, mask_noise
 from midspan_kernels.choice import prefers_triton
 from midspan_kernels.random_tokens import random_tokens
+from midspan_kernels.row_logits import RowLogits, capped
 from midspan_kernels.row_samples import row_samples
 from midspan_kernels.row_statistics import RowStatistics, row_statistics
 
@@ -36,8 +37,12 @@ class Sampler(ABC):
         """Returns what slots hold that are still to be denoised after `step` steps."""
 
     @abstractmethod
-    def draw(self, z_BGV: torch.Tensor, step: int) -> tuple[RowStatistics, torch.Tensor]:
-        """Returns the statistics of softmax(z) and a token drawn from it, each [B, G]; `step` counts from 1."""
+    def readable(self, logits: RowLogits) -> RowLogits:
+        """Returns logits of which none is forbidden yet as `draw` had best find them; may change them in place."""
+
+    @abstractmethod
+    def draw(self, logits: RowLogits, step: int) -> tuple[RowStatistics, torch.Tensor]:
+        """Returns the statistics of logits [B, G, V] and a token drawn by them, each [B, G]; `step` counts from 1."""
 
 
 class InTurn(Sampler):
@@ -53,8 +58,13 @@ class InTurn(Sampler):
         """Returns the mask token, or the next numbers."""
         return draw_noise(self._infill, shape, self._vocab_size, self._generator, self._device)
 
-    def draw(self, z_BGV: torch.Tensor, step: int) -> tuple[RowStatistics, torch.Tensor]:
+    def readable(self, logits: RowLogits) -> RowLogits:
+        """Applies cap and temperature: the logits are read more than once."""
+        return RowLogits(capped(logits.z, logits.cap).div_(logits.temperature))
+
+    def draw(self, logits: RowLogits, step: int) -> tuple[RowStatistics, torch.Tensor]:
         """Takes a number for every slot. Raises EngineError when the logits are no numbers."""
+        z_BGV = logits.z
         statistics = row_statistics(z_BGV)
         if statistics.entropy.isnan().any():
             raise EngineError(NO_NUMBERS)
@@ -76,10 +86,14 @@ class Counted(Sampler):
             return mask_noise(self._infill, shape, self._device)
         return random_tokens(self._keys(shape, 2 * step), self._vocab_size).view(shape)
 
-    def draw(self, z_BGV: torch.Tensor, step: int) -> tuple[RowStatistics, torch.Tensor]:
+    def readable(self, logits: RowLogits) -> RowLogits:
+        """Leaves cap and temperature to the kernels, which apply them to what they read anyway."""
+        return logits
+
+    def draw(self, logits: RowLogits, step: int) -> tuple[RowStatistics, torch.Tensor]:
         """Reads the logits once."""
-        shape = z_BGV.shape[0], z_BGV.shape[1]
-        drawn = row_samples(z_BGV.flatten(0, 1), self._keys(shape, 2 * step + 1))
+        shape = logits.z.shape[0], logits.z.shape[1]
+        drawn = row_samples(logits._replace(z=logits.z.flatten(0, 1)), self._keys(shape, 2 * step + 1))
         statistics = RowStatistics(*(of_row.view(shape) for of_row in (drawn.argmax, drawn.entropy, drawn.confidence)))
         return statistics, drawn.sample.view(shape)
 

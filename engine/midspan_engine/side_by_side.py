@@ -40,15 +40,15 @@ def denoise_side_by_side(
         if is_cancelled():
             raise Cancelled("the request was withdrawn")
         began = time.perf_counter()
-        z_BWV = yield _wanted(model, cache, left)
+        logits = yield _wanted(model, cache, left)
         decoder_s += time.perf_counter() - began
-        for settling, z_WV in zip(left, z_BWV, strict=True):
+        for settling, z_WV in zip(left, logits.z, strict=True):
             order = settling.order
-            z_1GV = order.constrain(z_WV[None, : len(order.task.canvas.gap_slots)])
-            order.advance(z_1GV)
+            of_gap = order.constrain(logits._replace(z=z_WV[None, : len(order.task.canvas.gap_slots)]))
+            order.advance(of_gap)
             settling.n_steps += 1
             if not order.is_done:
-                settling.soft_BGH = model.soften(z_1GV)
+                settling.soft_BGH = model.soften(*of_gap)
         n_passes += 1
         on_pass()
     settled = []

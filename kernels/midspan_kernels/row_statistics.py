@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from midspan_kernels.choice import prefers_triton
+from midspan_kernels.row_logits import RowLogits
 
 _TILE_ELEMENTS = 1 << 24
 """Logits taken at once: 64 rows of a 262144-token vocabulary, so a temporary takes 64 MiB of fp32 and not 256."""
@@ -35,7 +36,8 @@ def row_statistics(logits: torch.Tensor) -> RowStatistics:
         # Only there is Triton needed, and it takes time to import.
         from midspan_kernels.split_statistics import split_statistics
 
-        return RowStatistics(*(of_rows.view(logits.shape[:-1]) for of_rows in split_statistics(flat_RV)))
+        found = split_statistics(RowLogits(flat_RV))
+        return RowStatistics(*(of_rows.view(logits.shape[:-1]) for of_rows in found))
     n_rows = max(1, _TILE_ELEMENTS // logits.shape[-1])
     tiles = [_tile_statistics(tile_RV) for tile_RV in torch.split(flat_RV, n_rows)]
     argmax, entropy, confidence = (torch.cat(parts).view(logits.shape[:-1]) for parts in zip(*tiles, strict=True))

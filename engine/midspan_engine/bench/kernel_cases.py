@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from midspan_engine.bench.timing import Run
-from midspan_engine.config import LayerConfig, ModelConfig
+from midspan_engine.config import GenerationConfig, LayerConfig, ModelConfig
 from midspan_kernels.canvas_attention import canvas_attention
 from midspan_kernels.expert_blocks import expert_blocks
 from midspan_kernels.experts import routed_experts
@@ -22,6 +22,7 @@ from midspan_kernels.norm import residual_norm, rms_norm
 from midspan_kernels.packed import GROUP, Kind, Packed
 from midspan_kernels.random_tokens import random_tokens
 from midspan_kernels.rotary import normed_rotate, rotary_angles, rotary_frequencies
+from midspan_kernels.row_logits import RowLogits
 from midspan_kernels.row_samples import row_samples
 from midspan_kernels.row_statistics import row_statistics
 from midspan_kernels.soft_embedding import soft_embedding
@@ -77,9 +78,13 @@ class _Inputs:
         return self.whole(1 << 30, n_rows, n, dtype=torch.int32).argsort(-1).to(self.dtype) / 16
 
     def logits(self, n_rows: int, n_tokens: int) -> torch.Tensor:
-        """Returns rows [R, V], fp32, of which one token is the most probable for sure."""
-        z_RV = self.normal(n_rows, n_tokens, scale=2.0, dtype=torch.float32)
+        """Returns rows [R, V] of which one token is the most probable for sure."""
+        z_RV = self.normal(n_rows, n_tokens, scale=2.0)
         return z_RV.scatter_(-1, self.whole(n_tokens, n_rows, 1), 14.0)
+
+    def row_logits(self, n_rows: int, config: ModelConfig) -> RowLogits:
+        """Returns such rows as a step reads them: still without cap and temperature."""
+        return RowLogits(self.logits(n_rows, config.vocab_size), config.softcap, GenerationConfig().t_max)
 
     def weights(self, kind: Kind | None, *shape: int) -> torch.Tensor | Packed:
         """Returns matrices [.., O, I], packed unless the kind is None."""
@@ -199,7 +204,7 @@ def share_of_experts(config: ModelConfig, n_tokens: int) -> float:
 
 
 def _statistics(inputs: _Inputs, config: ModelConfig) -> KernelCase:
-    logits = inputs.logits(N_FREE, config.vocab_size)
+    logits = inputs.logits(N_FREE, config.vocab_size).float()  # capped by then, the probe reads them
     return KernelCase(lambda: row_statistics(logits), logits.nbytes, 0, tolerance=_OF_STATISTICS)
 
 
@@ -209,16 +214,16 @@ def _tokens(inputs: _Inputs, config: ModelConfig) -> KernelCase:
 
 
 def _samples(inputs: _Inputs, config: ModelConfig) -> KernelCase:
-    logits = inputs.logits(N_FREE, config.vocab_size)
+    logits = inputs.row_logits(N_FREE, config)
     seed = torch.arange(N_FREE, device=inputs.device)
-    return KernelCase(lambda: row_samples(logits, seed), logits.nbytes, 0, tolerance=_OF_STATISTICS)
+    return KernelCase(lambda: row_samples(logits, seed), logits.z.nbytes, 0, tolerance=_OF_STATISTICS)
 
 
 def _soft_embedding(inputs: _Inputs, config: ModelConfig) -> KernelCase:
-    logits = inputs.logits(N_FREE, config.vocab_size)
+    logits = inputs.row_logits(N_FREE, config)
     weight = inputs.normal(config.vocab_size, config.hidden_size)
     n_flop = 2.0 * N_FREE * config.hidden_size * config.vocab_size
-    return KernelCase(lambda: soft_embedding(logits, weight), logits.nbytes + weight.nbytes, n_flop)
+    return KernelCase(lambda: soft_embedding(logits, weight), logits.z.nbytes + weight.nbytes, n_flop)
 
 
 def tensors(result: Any) -> list[torch.Tensor]:

@@ -141,11 +141,13 @@ class SyntheticBench:
         canvas_1C, model = self.ids(n_slots), self.model
         slots_S = torch.arange(n_slots - n_free, n_slots, device=self.device)
         seed_S, soft_1CH = torch.arange(n_free, device=self.device), model.embed(canvas_1C)
+        temperature = GenerationConfig().t_max
 
         def step() -> torch.Tensor:
-            z_1SV = model.logits(model.decode(canvas_1C, cache, soft_1CH, slots_S))
-            row_samples(z_1SV[0], seed_S)
-            return model.soften(z_1SV)
+            logits = model.row_logits(model.decode(canvas_1C, cache, soft_1CH, slots_S))
+            logits = logits._replace(z=logits.z[0], temperature=temperature)
+            row_samples(logits, seed_S)
+            return model.soften(*logits)[None]
 
         return step
 

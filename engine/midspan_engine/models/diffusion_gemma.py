@@ -33,6 +33,7 @@ from midspan_kernels.attention import KeysValues, attention
 from midspan_kernels.canvas_attention import canvas_attention
 from midspan_kernels.experts import has_fixed_shapes
 from midspan_kernels.rotary import rotary_angles, rotary_frequencies
+from midspan_kernels.row_logits import RowLogits, capped
 from midspan_kernels.shared_attention import shared_context_attention
 from midspan_kernels.soft_embedding import soft_embedding
 
@@ -99,15 +100,17 @@ class DiffusionGemma(nn.Module):
         # filled where it is, not copied there: a captured pass may not wait for the host
         return torch.full((), self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device)
 
-    def soften(self, logits_V: torch.Tensor) -> torch.Tensor:
-        """Returns the soft embedding [..., H] of temperature-divided logits [..., V] (rounded to the weights' type)."""
-        return soft_embedding(logits_V, self.embed_tokens.weight) * self._embedding_scale()
+    def soften(self, z_V: torch.Tensor, cap: float | None = None, temperature: float = 1.0) -> torch.Tensor:
+        """Returns the soft embedding [..., H] of logits [..., V], given as they are or as the parts of `RowLogits`."""
+        return soft_embedding(RowLogits(z_V, cap, temperature), self.embed_tokens.weight) * self._embedding_scale()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns soft-capped fp32 logits [..., V] of normalised hidden states [..., H]."""
-        z = F.linear(hidden, self.embed_tokens.weight).float()
-        cap = self.config.softcap
-        return z if cap is None else torch.tanh(z / cap) * cap
+        return capped(F.linear(hidden, self.embed_tokens.weight), self.config.softcap)
+
+    def row_logits(self, hidden: torch.Tensor) -> RowLogits:
+        """Returns the same in the weights' type and before the cap, for whoever applies it in reading."""
+        return RowLogits(F.linear(hidden, self.embed_tokens.weight), self.config.softcap)
 
     def angles(self, positions: torch.Tensor, dtype: torch.dtype) -> dict[bool, Angles]:
         """Returns rotary angles by kind of layer (True: sliding) for positions [B or 1, L]."""
