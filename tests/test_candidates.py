@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -47,6 +49,13 @@ def test_a_text_that_says_again_what_follows_is_not_offered() -> None:
     assert [each.gaps for each in offer.candidates([settled(offer, twice, sound)])] == [("_",)]
     assert not offer.is_worth(twice)
     assert offer.is_worth(sound)
+
+
+def test_an_edit_is_told_all_of_a_text_whose_end_it_cuts_off_itself() -> None:
+    offer = replace(offer_for("size = MAX_FRAME", "BYTES\n"), is_cut_later=True)
+    twice = slots_for(offer, 0, "_BYTES")
+    assert [each.gaps for each in offer.candidates([settled(offer, twice)])] == [("_BYTES",)]
+    assert offer.is_worth(twice)
 
 
 @pytest.mark.parametrize(("first", "second", "is_offered"), [("a", "d", True), ("a, b", "d", False), ("a", "d)", True)])

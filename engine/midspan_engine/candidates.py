@@ -27,11 +27,13 @@ class Offer:
     generation: GenerationConfig
     prompt: Prompt
     parts: Sequence[str]
+    is_cut_later: bool = False
+    """Whether whoever asks takes off what a text says again, as an edit does for each of its gaps."""
 
     def is_worth(self, ids: Sequence[int]) -> bool:
         """Tells whether the tokens of the first gap, complete, are a text that can be offered."""
         text = self._text(ids, self.prompt.required[0], is_complete=True)
-        return text is not None and not says_again(self.parts[0], text, self.parts[1])
+        return text is not None and not self._says_again(self.parts[0], text, self.parts[1])
 
     def candidates(self, canvases: Sequence[Settled]) -> list[Candidate]:
         """Contracts the blanks, takes the healed text off, drops duplicates and what cannot be offered; best first.
@@ -56,10 +58,13 @@ class Offer:
                 for slots, required in zip(ids, self.prompt.required, strict=True)
             ]
             gaps = tuple(text for text in texts if text is not None)
-            if len(gaps) == len(texts) and not any(map(says_again, self.parts, gaps, self.parts[1:])):
+            if len(gaps) == len(texts) and not any(map(self._says_again, self.parts, gaps, self.parts[1:])):
                 of_gaps = [float(c[:n].prod()) for c, n in zip(confidence_G.split(sizes), n_kept, strict=True)]
                 each = tuple(min(1.0, p) ** self.infill.confidence_power for p in of_gaps)
                 yield Candidate(gaps=gaps, confidence=math.prod(each), confidences=each, complete=settled.is_complete)
+
+    def _says_again(self, before: str, text: str, after: str) -> bool:
+        return not self.is_cut_later and says_again(before, text, after)
 
     def _text(self, ids: Sequence[int], required: bytes, is_complete: bool) -> str | None:
         """Returns what a gap's tokens add to its healed text; None when they do not repeat that or are no UTF-8.

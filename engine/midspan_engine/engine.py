@@ -235,7 +235,7 @@ class Engine:
             language = request.language or "this language"
             return Filled(id=request.id, silence=f"this checkpoint knows {known}, not {language}")
         prompt, settling = self._canvas(request, received)
-        offer = Offer(self.tokens, self.infill, self.generation, prompt, request.parts)
+        offer = Offer(self.tokens, self.infill, self.generation, prompt, request.parts, bool(request.held))
         n_carried = settling.n_steps + settling.n_encoder_steps
         started = time.perf_counter()
         try:
